@@ -1,0 +1,1 @@
+"""Trial environments: grid worlds, the wrapper for plain Gymnasium environments, vectorisation."""
