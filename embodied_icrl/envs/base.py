@@ -109,9 +109,7 @@ class TrialVectorEnv(VectorEnv):
 
     def optimal_return(self) -> np.ndarray:
         """The best possible return of the current episode, counted from its start: float64 `[env]`."""
-        raise NotImplementedError(
-            f"{type(self).__name__} does not know its optimal return"
-        )
+        raise NotImplementedError(f"{type(self).__name__} does not know its optimal return")
 
     def render_state(self, index: int) -> RenderState:
         """What a video shows of environment `index`."""
@@ -177,9 +175,7 @@ def parse_reset(
     options = dict(options or {})
     unknown = sorted(set(options) - set(RESET_OPTIONS))
     if unknown:
-        raise ConfigError(
-            f"unknown reset option {unknown[0]!r}; use {', '.join(RESET_OPTIONS)}"
-        )
+        raise ConfigError(f"unknown reset option {unknown[0]!r}; use {', '.join(RESET_OPTIONS)}")
     new_trial = bool(options.get("new_trial", False)) or first or seeded
     mask = np.ones(num_envs, dtype=bool)
     if options.get("reset_mask") is not None:
@@ -188,20 +184,14 @@ def parse_reset(
             raise ConfigError(f"reset_mask must be a bool array of shape ({num_envs},)")
     if (first or seeded) and not mask.all():
         which = "the first reset" if first else "a reset with a seed"
-        raise ConfigError(
-            f"{which} starts every environment anew: leave out reset_mask"
-        )
+        raise ConfigError(f"{which} starts every environment anew: leave out reset_mask")
     task_ids = options.get("task_ids")
     if task_ids is not None:
         if not new_trial:
-            raise ConfigError(
-                "task_ids picks the task of a new trial: pass new_trial=True with it"
-            )
+            raise ConfigError("task_ids picks the task of a new trial: pass new_trial=True with it")
         task_ids = np.asarray(task_ids)
         if task_ids.shape != (num_envs,) or task_ids.dtype.kind not in "iu":
-            raise ConfigError(
-                f"task_ids must be an integer array of shape ({num_envs},)"
-            )
+            raise ConfigError(f"task_ids must be an integer array of shape ({num_envs},)")
         task_ids = task_ids.astype(np.int64)
         if (task_ids[mask] < 0).any():
             raise ConfigError("task_ids must not be negative")
@@ -216,9 +206,7 @@ class TaskStream:
         trials: int64 `[env]`, how many trials each slot has begun.
     """
 
-    def __init__(
-        self, num_envs: int, first_index: int = 0, total_envs: int | None = None
-    ) -> None:
+    def __init__(self, num_envs: int, first_index: int = 0, total_envs: int | None = None) -> None:
         self.total_envs = num_envs if total_envs is None else total_envs
         if first_index < 0 or first_index + num_envs > self.total_envs:
             raise ConfigError(
@@ -248,7 +236,5 @@ class TaskStream:
 def check_split(split: str, available: tuple[str, ...]) -> str:
     """Return `split`, or raise a ConfigError that names the available ones."""
     if split not in available:
-        raise ConfigError(
-            f"unknown split {split!r}; this environment has: {', '.join(available)}"
-        )
+        raise ConfigError(f"unknown split {split!r}; this environment has: {', '.join(available)}")
     return split
