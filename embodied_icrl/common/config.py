@@ -11,6 +11,7 @@ bool isn't an int, and a float isn't an int.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -124,7 +125,7 @@ def _class_of_node(node: Mapping[str, Any], hint: Any, path: str) -> Optional[ty
         return cls
     if is_config_class(hint):
         return hint  # type: ignore[no-any-return]
-    if isinstance(hint, type) and hint not in (dict, object, Mapping, *_SCALARS, tuple, list):
+    if isinstance(hint, type) and hint not in _SCALARS and hint not in _CONTAINERS:
         raise ConfigError(f"{_key(path, TARGET)} is missing: name the {type_text(hint)} to build")
     return None
 
@@ -159,21 +160,37 @@ def _convert_union(value: Any, members: tuple[Any, ...], hint: Any, path: str) -
     if isinstance(value, Mapping) and TARGET in value:
         cls = _class_of_node(value, hint, path)
         return _construct(value, cls, path) if cls is not None else None
-    results = []
-    for member in rest:
-        try:
-            results.append(_convert(value, member, path))
-        except ConfigError:
-            continue
-    unchanged = [result for result in results if type(result) is type(value)]
-    configs = {type(result) for result in results if is_config_class(type(result))}
-    if isinstance(value, Mapping) and len(configs) > 1:
-        raise ConfigError(
-            f"{_key(path, TARGET)} is missing: the keys fit more than one of {type_text(hint)}"
-        )
+    if isinstance(value, Mapping):
+        return _convert_ambiguous_mapping(value, rest, hint, path)
+    results = _conversions(value, rest, path)
     if not results:
         raise _type_error(value, hint, path)
-    return (unchanged or results)[0]
+    return next((result for result in results if type(result) is type(value)), results[0])
+
+
+def _convert_ambiguous_mapping(
+    value: Mapping[str, Any], members: tuple[Any, ...], hint: Any, path: str
+) -> Any:
+    """A mapping without `_target_` where several types are allowed: one alone must fit."""
+    fitting = [m for m in members if m not in _SCALARS and typing.get_origin(m) is not Literal]
+    if len(fitting) == 1:
+        return _convert(value, fitting[0], path)
+    results = _conversions(value, tuple(fitting), path)
+    if len(results) != 1:
+        count = "more than one" if results else "none"
+        raise ConfigError(
+            f"{_key(path, TARGET)} is missing: the keys fit {count} of {type_text(hint)}"
+        )
+    return results[0]
+
+
+def _conversions(value: Any, members: tuple[Any, ...], path: str) -> list[Any]:
+    """The results for those members of a Union that take the value."""
+    results = []
+    for member in members:
+        with contextlib.suppress(ConfigError):
+            results.append(_convert(value, member, path))
+    return results
 
 
 def _convert_or_null(value: Any, inner: Any, hint: Any, path: str) -> Any:
@@ -182,7 +199,7 @@ def _convert_or_null(value: Any, inner: Any, hint: Any, path: str) -> Any:
     try:
         return _convert(value, inner, path)
     except ConfigError:
-        if not is_scalar or isinstance(value, float):
+        if not is_scalar or (inner is float and isinstance(value, float)):
             raise
         raise _type_error(value, hint, path) from None
 

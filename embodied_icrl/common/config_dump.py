@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from typing import Any, Mapping, NamedTuple
 
 from embodied_icrl.common.config_types import (
@@ -42,18 +43,24 @@ def to_dict(config: Any, *, target: bool = False) -> dict[str, Any]:
     return data
 
 
-def describe(cls: type, prefix: str = "") -> list[KeyDoc]:
+def describe(cls: type) -> list[KeyDoc]:
     """Every key of a config class, nested ones with dotted names, for `--help`.
 
     A field that may hold one of several classes is one line; its keys depend on the choice.
     """
+    return _describe(cls, dataclasses.MISSING, "")
+
+
+def _describe(cls: type, instance: Any, prefix: str) -> list[KeyDoc]:
+    """Lines for `cls`; defaults come from `instance` where the field above holds one."""
     lines: list[KeyDoc] = []
     for field, hint in config_fields(cls):
         key, inner = f"{prefix}{field.name}", strip_optional(hint)
-        if is_config_class(inner) and _default(field) is not None:
-            lines += describe(inner, key + ".")
+        missing = instance is dataclasses.MISSING
+        default = _default(field) if missing else getattr(instance, field.name)
+        if is_config_class(inner) and (default is dataclasses.MISSING or type(default) is inner):
+            lines += _describe(inner, default, key + ".")
         else:
-            default = _default(field)
             plain = default if default is dataclasses.MISSING else _plain(default, hint)
             lines.append(KeyDoc(key, type_text(hint), plain, field.metadata.get("doc", "")))
     return lines
@@ -79,8 +86,8 @@ def _plain(value: Any, hint: Any) -> Any:
 
 def _element_hint(hint: Any) -> Any:
     """The hint of a container's elements: one for all, or a tuple of one for each."""
-    arguments = getattr(strip_optional(hint), "__args__", None) or ()
-    origin = getattr(strip_optional(hint), "__origin__", None)
+    inner = strip_optional(hint)
+    origin, arguments = typing.get_origin(inner), typing.get_args(inner)
     if origin is tuple:
         return arguments[0] if arguments[-1] is Ellipsis else arguments
     if origin is list:
