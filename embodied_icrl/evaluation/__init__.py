@@ -1,0 +1,1 @@
+"""Does it learn in context? Evaluation, statistics, figures and videos of trials."""
