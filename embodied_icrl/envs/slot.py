@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -94,9 +94,8 @@ class Slot:
             raise ObservationError(f"the reward of {self.where()} is {reward}")
         self.steps += 1
         self.total += reward
-        truncated = bool(truncated) or (
-            self.steps >= self._rules.max_episode_steps and not terminated
-        )
+        over = bool(truncated) or self.steps >= self._rules.max_episode_steps
+        truncated = over and not terminated
         self.ended = terminated or truncated
         if self._rules.success != "none":
             flag = any(bool(info.get(key, False)) for key in SUCCESS_KEYS)
@@ -183,6 +182,39 @@ class _TaskOptions(dict[str, Any]):
         return dict(self)
 
 
-def scalar(info: Mapping[str, Any], key: str) -> float | None:
-    """A number that an environment may report in its info."""
+def merged_info(
+    slots: Sequence[Slot],
+    infos: Sequence[Mapping[str, Any]],
+    ended: np.ndarray,
+    reports_success: bool,
+) -> dict[str, Any]:
+    """The info of a step of all slots, from what their environments said.
+
+    Args:
+        infos: of each slot's environment, empty where it was reset.
+        ended: bool `[env]`, the episodes that ended at this step.
+        reports_success: whether the environments have a notion of success.
+    """
+    merged: dict[str, Any] = {}
+    sparse = [_number(info, "sparse_reward") for info in infos]
+    if any(value is not None for value in sparse):
+        merged["sparse_reward"] = np.array([v or 0.0 for v in sparse], dtype=np.float32)
+    if not ended.any():
+        return merged
+    over = [slot if ended[row] else None for row, slot in enumerate(slots)]
+    episode: dict[str, np.ndarray] = {
+        "r": np.array([slot.total if slot else 0.0 for slot in over], dtype=np.float32),
+        "l": np.array([slot.steps if slot else 0 for slot in over], dtype=np.int64),
+        "t": np.array([slot.seconds() if slot else 0.0 for slot in over], dtype=np.float64),
+    }
+    if reports_success:
+        episode["success"] = np.array([slot is not None and slot.success for slot in over])
+    spl = [_number(info, "spl") if over[row] else None for row, info in enumerate(infos)]
+    if any(value is not None for value in spl):
+        episode["spl"] = np.array([v or 0.0 for v in spl], dtype=np.float64)
+    merged.update(episode=episode, _episode=ended)
+    return merged
+
+
+def _number(info: Mapping[str, Any], key: str) -> float | None:
     return float(np.asarray(info[key]).item()) if key in info else None

@@ -178,3 +178,17 @@ def checked_actions(
         row = int(np.flatnonzero(wrong)[0])
         raise ValueError(f"action {actions[row]} of environment {row} is not in {space}")
     return actions
+
+
+def env_action(space: ActionSpace, action: np.ndarray) -> Any:
+    """One row of a batch of actions as a plain environment expects it, safe to keep."""
+    if isinstance(space, spaces.Discrete):
+        return int(action)
+    return np.array(action, dtype=space.dtype)
+
+
+def any_action(space: ActionSpace) -> Any:
+    """Some valid action, for rows where none is asked for."""
+    if isinstance(space, spaces.Box):
+        return (space.low + space.high) / 2
+    return space.start
