@@ -1,4 +1,4 @@
-"""The trial protocol: what every environment of this project promises to policy, trainer and evaluation.
+"""The trial protocol: what every environment promises to policy, trainer and evaluation.
 
 A *task* is the hidden part of an environment (the goal cell, the house and where its objects lie).
 A *trial* is a run of episodes on one task. The agent's memory lives as long as the trial.
@@ -61,7 +61,7 @@ class TrialVectorEnv(VectorEnv):
         self,
         num_envs: int,
         observation_space: gym.spaces.Dict,
-        action_space: gym.Space,
+        action_space: gym.Space[Any],
         max_episode_steps: int,
     ) -> None:
         self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "render_modes": []}
@@ -108,7 +108,7 @@ class TrialVectorEnv(VectorEnv):
         raise NotImplementedError(f"{type(self).__name__} has no oracle")
 
     def optimal_return(self) -> np.ndarray:
-        """The best possible return of the current episode, counted from its start: float64 `[env]`."""
+        """The best return of the current episode, counted from its start: float64 `[env]`."""
         raise NotImplementedError(f"{type(self).__name__} does not know its optimal return")
 
     def render_state(self, index: int) -> RenderState:
@@ -223,7 +223,7 @@ class TaskStream:
         self.trials[:] = 0
 
     def advance(self, request: ResetRequest) -> np.ndarray:
-        """Give the rows of a new-trial request their next (or their chosen) task; return all ids."""
+        """Give the rows of a new-trial request their next or their chosen task; return all ids."""
         mask = request.mask
         if request.task_ids is None:
             self.ids[mask] = (self.trials * self.total_envs + self.slots)[mask]

@@ -10,7 +10,7 @@ import numpy as np
 
 from embodied_icrl.common.seeds import derived_seed
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
@@ -35,14 +35,16 @@ def draw_below(
     Returns:
         int64 `[row]`, each value as probable as the others to within 2**-21.
     """
-    bits = _mix(keys + _GOLDEN * episodes.astype(np.uint64))
-    bits = _mix(bits + _GOLDEN * np.uint64(draw + 1))
+    bits = _mix(keys + np.uint64(_GOLDEN) * episodes.astype(np.uint64))
+    bits = _mix(bits + np.uint64(_GOLDEN * (draw + 1) % 2**64))
     fraction = (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return (fraction * bound).astype(np.int64)
+    drawn: np.ndarray = (fraction * bound).astype(np.int64)
+    return drawn
 
 
 def _mix(bits: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): each input bit flips half the others."""
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): each bit flips half of them."""
     bits = (bits ^ (bits >> np.uint64(30))) * _MIX_1
     bits = (bits ^ (bits >> np.uint64(27))) * _MIX_2
-    return bits ^ (bits >> np.uint64(31))
+    mixed: np.ndarray = bits ^ (bits >> np.uint64(31))
+    return mixed

@@ -23,7 +23,7 @@ from embodied_icrl.envs.square_grid import NUM_ACTIONS, SquareGrid
 
 @dataclass(frozen=True)
 class KeyToDoorConfig:
-    """Dark key-to-door: a hidden key pays 1 once, then a hidden door pays 1 and ends the episode."""
+    """Dark key-to-door: a hidden key pays 1, then a hidden door pays 1 and ends the episode."""
 
     dim: int = option(9, "side of the square grid, cells")
     horizon: int = option(50, "steps per episode")
@@ -134,7 +134,8 @@ class KeyToDoor(BatchedTrialEnv):
             return np.full(len(rows), self.grid.centre)
         episodes = self._episode[rows] if self.config.start == "episode" else 0 * rows
         other = draw_below(self._trial_key[rows], episodes, 0, self.grid.cells - 1)
-        return other + (other >= self._key[rows])
+        starts: np.ndarray = other + (other >= self._key[rows])
+        return starts
 
     def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         self._cell = self.grid.moves[self._cell, actions]

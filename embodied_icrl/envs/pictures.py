@@ -13,7 +13,7 @@ PAPER: Colour = (244, 241, 234)
 LINE: Colour = (222, 217, 206)
 DARK: Colour = (38, 41, 49)
 DARK_LINE: Colour = (56, 60, 70)
-INK: Colour = (52, 56, 66)
+WALL: Colour = (118, 124, 138)
 AGENT: Colour = (33, 102, 204)
 GOLD: Colour = (232, 167, 20)
 GREEN: Colour = (46, 153, 88)
@@ -53,7 +53,7 @@ def centre(row: int, column: int, size: int) -> tuple[float, float]:
     return (column + 0.5) * size, (row + 0.5) * size
 
 
-SHAPES = ("circle", "square", "triangle", "diamond", "cross", "ring", "bar", "key", "door")
+SHAPES = ("circle", "square", "triangle", "diamond", "cross", "ring", "bar", "key", "door", "dot")
 
 
 def _mask(shape: str, size: int) -> np.ndarray:
@@ -64,6 +64,7 @@ def _mask(shape: str, size: int) -> np.ndarray:
     inside = np.maximum(abs(x), abs(y))
     masks = {
         "circle": radius < 0.66,
+        "dot": radius < 0.4,
         "square": inside < 0.58,
         "triangle": (y < 0.6) & (y > -0.7) & (abs(x) < (y + 0.75) * 0.5),
         "diamond": abs(x) + abs(y) < 0.78,
