@@ -148,7 +148,9 @@ def _construct(node: Mapping[str, Any], cls: type, path: str) -> Any:
     try:
         return cls(**values)
     except (ConfigError, ValueError) as error:
-        raise ConfigError(f"{_at(path)}{error}") from error
+        message = str(error)
+        named = f"{path}." in message if path else True
+        raise ConfigError(message if named else f"{path}: {message}") from error
 
 
 def _convert_union(value: Any, members: tuple[Any, ...], hint: Any, path: str) -> Any:

@@ -267,6 +267,21 @@ def test_a_refusal_by_the_dataclass_gets_the_path() -> None:
     assert message == "extra.even: value (3) must be even"
 
 
+def test_a_refusal_that_names_the_path_itself_is_left_alone() -> None:
+    @dataclass(frozen=True)
+    class Own:
+        size: int = 0
+
+        def __post_init__(self) -> None:
+            raise ConfigError(f"ppo.size={self.size} is too small")
+
+    with pytest.raises(ConfigError) as caught:
+        build({}, Own, "ppo")
+    assert str(caught.value) == "ppo.size=0 is too small"
+    with pytest.raises(ConfigError, match="^env: ppo.size=0"):
+        build({}, Own, "env")
+
+
 def test_nodes_that_are_no_mappings() -> None:
     assert "mapping" in refusal([1], Whole)
     assert "mapping" in refusal(None, Whole)
