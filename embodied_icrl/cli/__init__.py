@@ -1,0 +1,1 @@
+"""The command line: compose the configuration, call one function, print the result."""

@@ -1,0 +1,119 @@
+"""`embodied-icrl COMMAND key=value ...`: every command goes through Hydra's own entry point."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from embodied_icrl.cli.errors import exit_status
+from embodied_icrl.cli.help import command_help, general_help
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.common.paths import config_dir
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command: the function that does it, its configuration file, and one line of help."""
+
+    function: str
+    config_name: str
+    doc: str
+
+
+COMMANDS = {
+    "train": Command(
+        "embodied_icrl.cli.train:run_train",
+        "train",
+        "train a policy that learns in context; leaves a run directory",
+    ),
+    "evaluate": Command(
+        "embodied_icrl.cli.evaluate:run_evaluate",
+        "evaluate",
+        "the in-context learning curve of a run, on held-out tasks",
+    ),
+    "video": Command(
+        "embodied_icrl.cli.video:run_video", "video", "film trials of a run"
+    ),
+    "bench": Command(
+        "embodied_icrl.cli.bench:run_bench", "bench", "measure speed and memory (in a checkout)"
+    ),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run a command and exit: 0 done, 2 usage or configuration error, 128 + n stopped by signal n."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "debug=true" in [argument.lower() for argument in arguments]
+    sys.exit(exit_status(lambda: dispatch(arguments), debug=debug))
+
+
+def dispatch(arguments: list[str]) -> None:
+    """Run the command that `arguments` name."""
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(general_help({name: command.doc for name, command in COMMANDS.items()}))
+        return
+    name, rest = arguments[0], arguments[1:]
+    if name not in COMMANDS:
+        from embodied_icrl.common.config import suggest
+
+        raise ConfigError(f"unknown command {name!r}; {suggest(name, list(COMMANDS))}")
+    command = COMMANDS[name]
+    if any(argument in ("-h", "--help") for argument in rest):
+        print(command_help(name, command.doc, command.config_name))
+        return
+    run_through_hydra(name, command, rest)
+
+
+def run_through_hydra(name: str, command: Command, rest: list[str]) -> None:
+    """Compose the configuration and call the command's function with it."""
+    import hydra
+
+    # Exceptions reach `main` instead of being printed by Hydra, which would exit with 1.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    _add_config_dirs_to_path(rest)
+    task = _Task(command.function)
+    sys.argv = [f"embodied-icrl {name}", *rest]
+    entry = hydra.main(
+        version_base="1.3", config_path=str(config_dir()), config_name=command.config_name
+    )(task)
+    entry()
+
+
+class _Task:
+    """The function Hydra calls; picklable, so that launcher plugins can send it to other machines."""
+
+    __name__ = __qualname__ = "task"
+
+    def __init__(self, function: str) -> None:
+        self.function = function
+
+    def __call__(self, node: Any) -> None:
+        load_function(self.function)(node)
+
+
+def load_function(name: str) -> Callable[[Any], None]:
+    """`package.module:function` as the function."""
+    module, _, attribute = name.partition(":")
+    function: Callable[[Any], None] = getattr(importlib.import_module(module), attribute)
+    return function
+
+
+def _add_config_dirs_to_path(arguments: list[str]) -> None:
+    """`--config-dir DIR` also makes DIR's Python files importable, here and in worker processes."""
+    for i, argument in enumerate(arguments):
+        flag, equals, value = argument.partition("=")
+        if flag in ("--config-dir", "-cd"):
+            directory = value if equals else arguments[i + 1] if i + 1 < len(arguments) else ""
+            path = str(Path(directory).resolve())
+            if not Path(path).is_dir():
+                raise ConfigError(f"--config-dir {directory}: no such directory")
+            if path not in sys.path:
+                sys.path.insert(0, path)
+            known = os.environ.get("PYTHONPATH", "")
+            if path not in known.split(os.pathsep):
+                os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [path, known]))

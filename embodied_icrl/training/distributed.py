@@ -1,0 +1,116 @@
+"""The few collective operations that training needs; without a process group they do nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from embodied_icrl.common.errors import ConfigError
+
+# Ranks wait for rank 0's evaluations, which may take far longer than an update.
+TIMEOUT = timedelta(hours=6)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among the others of the job (as torchrun numbers them)."""
+
+    rank: int
+    world_size: int
+    device: torch.device
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        """Add up over all ranks, in place."""
+        if self.world_size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def any(self, flag: int) -> int:
+        """The largest value over all ranks."""
+        if self.world_size == 1:
+            return flag
+        tensor = torch.tensor(flag, device=self.device)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return int(tensor.item())
+
+    def barrier(self) -> None:
+        if self.world_size > 1:
+            dist.barrier()
+
+    def broadcast(self, tensors: Iterable[Tensor]) -> None:
+        """Give every rank the values of rank 0."""
+        if self.world_size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, src=0)
+
+
+class FlatGradients:
+    """Sums all gradients over the ranks in one all-reduce through one preallocated buffer."""
+
+    def __init__(self, parameters: list[torch.nn.Parameter], ranks: Ranks) -> None:
+        self.parameters = parameters
+        self.ranks = ranks
+        size = sum(p.numel() for p in parameters) if ranks.world_size > 1 else 0
+        self.buffer = torch.zeros(size, dtype=parameters[0].dtype, device=ranks.device)
+
+    def reduce(self) -> None:
+        if self.ranks.world_size == 1:
+            return
+        pieces = self.buffer.split([p.numel() for p in self.parameters])
+        for parameter, piece in zip(self.parameters, pieces, strict=True):
+            if parameter.grad is None:
+                piece.zero_()
+            else:
+                piece.copy_(parameter.grad.view(-1))
+        self.ranks.sum(self.buffer)
+        for parameter, piece in zip(self.parameters, pieces, strict=True):
+            if parameter.grad is None:
+                parameter.grad = torch.empty_like(parameter)
+            parameter.grad.copy_(piece.view_as(parameter))
+
+
+def choose_device(name: str) -> torch.device:
+    """`auto`, `cpu`, or `cuda` (this process's GPU by its local rank)."""
+    if name not in ("auto", "cpu") and not name.startswith("cuda"):
+        raise ConfigError(f"device={name}: use auto, cpu or cuda")
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise ConfigError(f"device={name}, but torch sees no GPU here: use device=cpu")
+        index = int(os.environ.get("LOCAL_RANK", "0")) if name == "cuda" else int(name[5:])
+        if index >= torch.cuda.device_count():
+            raise ConfigError(
+                f"no GPU {index} on this machine ({torch.cuda.device_count()} found): "
+                "start one process per GPU"
+            )
+        torch.cuda.set_device(index)
+        return torch.device("cuda", index)
+    return torch.device("cpu")
+
+
+def join(device: torch.device) -> Ranks:
+    """Join the job that torchrun started (gloo on CPUs, NCCL on GPUs), or be a job of one."""
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size > 1 and not dist.is_initialized():
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            timeout=TIMEOUT,
+            device_id=device if device.type == "cuda" else None,
+        )
+    return Ranks(int(os.environ.get("RANK", "0")), world_size, device)
+
+
+def leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,194 @@
+"""Rollout storage and collection: one trial of tokens per environment, gathered segment by segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from embodied_icrl.envs.base import TrialVectorEnv
+from embodied_icrl.policy import KVCache, Policy, StepBatch, TokenStream
+
+
+class Rollout:
+    """Preallocated tokens of one trial, [env, num_steps, ...], on the policy's device.
+
+    Besides the policy's tokens (`batch`) it holds, per token: the action, its log-probability under the policy
+    that acted, the newest value estimate, the reward that the action earned, and whether the token ends its
+    episode by termination.
+    """
+
+    def __init__(self, policy: Policy, num_envs: int, num_steps: int) -> None:
+        shape = (num_envs, num_steps)
+        self.batch = policy.new_batch(num_envs, num_steps)
+        self.action = policy.empty_actions(*shape).to(policy.device)
+        self.log_prob = torch.zeros(shape, device=policy.device)
+        self.value = torch.zeros_like(self.log_prob)
+        self.reward = torch.zeros_like(self.log_prob)
+        self.terminated = torch.zeros_like(self.log_prob, dtype=torch.bool)
+        self.length = 0
+
+    @property
+    def num_envs(self) -> int:
+        return self.reward.shape[0]
+
+    @property
+    def capacity(self) -> int:
+        return self.reward.shape[1]
+
+    def tokens(self) -> StepBatch:
+        """The tokens so far (a view)."""
+        return self.batch.steps(0, self.length)
+
+    def arrays(self) -> Iterator[tuple[str, Tensor]]:
+        """Every stored tensor by name, [env, num_steps, ...]."""
+        for key, value in self.batch.stored.items():
+            yield f"stored/{key}", value
+        for key in ("prev_action", "prev_reward", "episode_start", "terminal", "step_in_episode"):
+            yield key, getattr(self.batch, key)
+        for key in ("action", "log_prob", "value", "reward", "terminated"):
+            yield key, getattr(self, key)
+
+    def append(self, token: StepBatch, action: Tensor, log_prob: Tensor, value: Tensor) -> None:
+        """Store a token, [env, 1], with what the policy made of it."""
+        t = self.length
+        self.batch.put(t, token)
+        self.action[:, t] = action
+        self.log_prob[:, t] = log_prob
+        self.value[:, t] = value
+        self.length = t + 1
+
+    def state(self) -> dict[str, Tensor]:
+        """The tokens so far, for a checkpoint inside a trial."""
+        return {name: array[:, : self.length].contiguous() for name, array in self.arrays()}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `state` saved."""
+        self.length = int(state["reward"].shape[1])
+        for name, array in self.arrays():
+            array[:, : self.length] = state[name].to(array.device)
+
+    def shuffle_episodes(self, rng: np.random.Generator) -> None:
+        """Permute each environment's finished episodes; the running one stays last.
+
+        An episode moves as a block with its terminal token and all that is stored with it. Indices of episodes
+        and tokens in the trial are derived from the order, so they are renumbered by themselves.
+        """
+        terminal = self.batch.terminal[:, : self.length].cpu().numpy()
+        order = np.stack([_shuffled_order(row, rng) for row in terminal])
+        index = torch.from_numpy(order).to(self.reward.device)
+        rows = torch.arange(self.num_envs, device=index.device)[:, None]
+        for _, array in self.arrays():
+            array[:, : self.length] = array[rows, index]
+
+
+def _shuffled_order(terminal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Token order [step] in which the finished episodes of `terminal` [step] are permuted as blocks."""
+    blocks = np.split(np.arange(len(terminal)), np.flatnonzero(terminal) + 1)
+    *finished, running = blocks
+    if len(finished) < 2:
+        return np.arange(len(terminal))
+    return np.concatenate([*(finished[i] for i in rng.permutation(len(finished))), running])
+
+
+class EpisodeLog:
+    """Metrics of the finished episodes of the running trial, in order, per environment."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.finished: list[list[dict[str, float]]] = [[] for _ in range(num_envs)]
+
+    def clear(self) -> None:
+        for episodes in self.finished:
+            episodes.clear()
+
+    def add(self, info: Mapping[str, Any]) -> None:
+        """Take Gymnasium's `info["episode"]` arrays of the environments in `info["_episode"]`."""
+        mask = info.get("_episode")
+        if mask is None or not mask.any():
+            return
+        arrays = {
+            key: value
+            for key, value in info["episode"].items()
+            if key in ("r", "l", "success", "spl")
+        }
+        for i in np.flatnonzero(mask):
+            self.finished[i].append({key: float(value[i]) for key, value in arrays.items()})
+
+    def first_and_last(self) -> dict[str, tuple[float, int]]:
+        """Sum over environments and their number, by `return_first`, `return_last`, `length_first`, ..."""
+        names = {"r": "return", "l": "length", "success": "success", "spl": "spl"}
+        totals: dict[str, tuple[float, int]] = {}
+        for episodes in self.finished:
+            if not episodes:
+                continue
+            for key in episodes[0]:
+                for label, episode in (("first", episodes[0]), ("last", episodes[-1])):
+                    name = f"{names[key]}_{label}"
+                    total, count = totals.get(name, (0.0, 0))
+                    totals[name] = (total + episode[key], count + 1)
+        return totals
+
+
+class Collector:
+    """Steps the environments with the policy and its cache, and fills the rollout."""
+
+    def __init__(
+        self,
+        envs: TrialVectorEnv,
+        policy: Policy,
+        rollout: Rollout,
+        cache: KVCache,
+        generator: torch.Generator,
+    ) -> None:
+        self.envs = envs
+        self.policy = policy
+        self.rollout = rollout
+        self.cache = cache
+        self.generator = generator
+        self.stream = TokenStream(
+            policy, envs.num_envs, max_episode_steps=envs.max_episode_steps
+        )
+        self.episodes = EpisodeLog(envs.num_envs)
+        self.terminated = np.zeros(envs.num_envs, dtype=bool)
+
+    def start_trial(self, task_ids: np.ndarray) -> None:
+        """A new task in every environment, an empty context."""
+        observation, _ = self.envs.reset(
+            options={"new_trial": True, "task_ids": task_ids}
+        )
+        self.cache.reset()
+        self.rollout.length = 0
+        self.episodes.clear()
+        self.terminated = np.zeros(self.envs.num_envs, dtype=bool)
+        self.stream.start(observation)
+
+    def collect(self, steps: int) -> None:
+        """Append `steps` tokens per environment."""
+        rollout, stream, policy, envs = self.rollout, self.stream, self.policy, self.envs
+        first = rollout.length
+        rewards = np.zeros((envs.num_envs, steps), dtype=np.float32)
+        terminated = np.zeros((envs.num_envs, steps), dtype=bool)
+        for i in range(steps):
+            terminated[:, i] = self.terminated
+            token = stream.current
+            action, log_prob, value = policy.act(token, self.cache, self.generator)
+            rollout.append(token, action, log_prob, value)
+            observation, reward, ends, truncated, info = envs.step(policy.to_env_action(action))
+            rewards[:, i] = reward
+            self.terminated = np.array(ends, dtype=bool)
+            stream.push(
+                observation, reward, ends, truncated, action, info.get("sparse_reward")
+            )
+            self.episodes.add(info)
+        rollout.reward[:, first : rollout.length] = torch.from_numpy(rewards)
+        rollout.terminated[:, first : rollout.length] = torch.from_numpy(terminated)
+
+    def bootstrap(self) -> Tensor:
+        """Value, [env], of the token after the last one; the cache is left as it was."""
+        length = self.cache.length
+        _, _, value = self.policy.act(self.stream.current, self.cache, deterministic=True)
+        self.cache.truncate(length)
+        return value

@@ -1,0 +1,203 @@
+"""The training loop: collect a segment, update, shuffle, refresh; evaluate, log, save."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from embodied_icrl.common.seeds import derived_rng, derived_seed
+from embodied_icrl.envs.base import TrialVectorEnv
+from embodied_icrl.policy import Policy
+from embodied_icrl.training.config import TrainConfig
+from embodied_icrl.training.distributed import Ranks
+from embodied_icrl.training.rollout import Collector, Rollout
+from embodied_icrl.training.update import Bootstrap, Updater
+
+EPISODE_METRICS = tuple(
+    f"{name}_{which}" for name in ("return", "length", "success", "spl") for which in ("first", "last")
+)
+
+
+@dataclass
+class Counters:
+    """Where training stands; the same on every rank. Saved with each checkpoint."""
+
+    update: int = 0
+    step: int = 0  # environment steps whose action took effect, all ranks together
+    tokens: int = 0  # tokens collected, all ranks together
+    trial: int = 0  # trials that are over, per environment
+    position: int = 0  # updates done in the running rollout
+    wall_s: float = 0.0
+    episode_metrics: dict[str, float | None] = field(
+        default_factory=lambda: dict.fromkeys(EPISODE_METRICS)
+    )
+
+
+class Trainer:
+    """One process of a training job: its environments, its rollout, the shared policy.
+
+    `update_once` makes one policy update and returns its metrics. What happens between updates (logging,
+    evaluation, checkpoints, the end) is the business of `embodied_icrl.training.job`.
+    """
+
+    def __init__(
+        self, config: TrainConfig, policy: Policy, envs: TrialVectorEnv, ranks: Ranks
+    ) -> None:
+        self.config = config
+        self.policy = policy
+        self.envs = envs
+        self.ranks = ranks
+        self.counters = Counters()
+        self.autocast = torch.bfloat16 if config.dtype == "bfloat16" else None
+        seed, rank = config.seed, ranks.rank
+        self.shuffle_rng = derived_rng(seed, "shuffle", rank)
+        self.minibatch_rng = derived_rng(seed, "minibatches", rank)
+        self.act_generator = self._generator("actions")
+        self.dropout_generator = self._generator("depth dropout")
+        ppo = config.ppo
+        self.rollout = Rollout(policy, envs.num_envs, ppo.num_steps)
+        # Never a ring: detached updates read the keys of the whole trial, and the bootstrap steps back by one.
+        self.cache = policy.new_cache(envs.num_envs, ppo.num_steps + 1, ring=False)
+        self.collector = Collector(envs, policy, self.rollout, self.cache, self.act_generator)
+        self.updater = Updater(
+            policy,
+            ppo,
+            ranks,
+            rng=self.minibatch_rng,
+            dropout=self.dropout_generator,
+            autocast=self.autocast,
+        )
+        self.restart_wall_clock()
+
+    def _generator(self, name: str) -> torch.Generator:
+        generator = torch.Generator(device=self.ranks.device)
+        generator.manual_seed(derived_seed(self.config.seed, name, self.ranks.rank))
+        return generator
+
+    def update_once(self) -> dict[str, Any]:
+        """Collect one segment and update the policy on it; returns a row for metrics.jsonl."""
+        counters, ppo = self.counters, self.config.ppo
+        before = counters.step
+        with self._autocast():
+            if counters.position == 0:
+                self.collector.start_trial(self._task_ids())
+            began = time.monotonic()
+            self.collector.collect(ppo.segment)
+            bootstrap = self._bootstrap()
+        collected = time.monotonic()
+        counters.position += 1
+        full = ppo.is_full(counters.position)
+        metrics = self.updater.update(
+            self.rollout, self.cache, bootstrap, full=full, progress=self.progress()
+        )
+        updated = time.monotonic()
+        self._count_steps()
+        if counters.position < ppo.updates_per_rollout:
+            self._shuffle_and_refresh()
+        else:
+            self._end_trial()
+        counters.update += 1
+        now = time.monotonic()
+        elapsed, self._clock = now - self._clock, now
+        counters.wall_s = now - self._origin
+        return {
+            "update": counters.update,
+            "step": counters.step,
+            "wall_s": round(counters.wall_s, 3),
+            "steps_per_s": round((counters.step - before) / max(elapsed, 1e-9), 1),
+            **counters.episode_metrics,
+            **metrics,
+            "full_update": full,
+            "trial": counters.trial,
+            "tokens": counters.tokens,
+            "time_collect_s": round(collected - began, 4),
+            "time_update_s": round(updated - collected, 4),
+            "time_refresh_s": round(now - updated, 4),
+        }
+
+    def progress(self) -> float:
+        """Share of the training done, 0 to 1."""
+        return min(1.0, self.counters.step / max(1, self.config.trainer.total_steps))
+
+    @property
+    def finished(self) -> bool:
+        return self.counters.step >= self.config.trainer.total_steps
+
+    @property
+    def can_checkpoint(self) -> bool:
+        """Inside a trial only environments that save their state can be resumed."""
+        return self.counters.position == 0 or self.envs.can_save_state
+
+    def restart_clock(self) -> None:
+        """Leave the time since the last update (an evaluation, a checkpoint) out of steps/s."""
+        self._clock = time.monotonic()
+
+    def restart_wall_clock(self) -> None:
+        """Count on from `counters.wall_s`, after a resume."""
+        self._origin = time.monotonic() - self.counters.wall_s
+        self.restart_clock()
+
+    # -- parts of an update -------------------------------------------------------------------
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(
+            self.ranks.device.type, self.autocast, enabled=self.autocast is not None
+        )
+
+    def _task_ids(self) -> np.ndarray:
+        """The tasks of this rank's next trial, int64 [env]; no task comes twice in a job."""
+        n = self.envs.num_envs
+        first = self.counters.trial * self.ranks.world_size * n + self.ranks.rank * n
+        return np.arange(first, first + n, dtype=np.int64)
+
+    def _bootstrap(self) -> Bootstrap:
+        value = self.collector.bootstrap()
+        return Bootstrap(
+            value.float().cpu().numpy(),
+            self.collector.stream.terminal.copy(),
+            self.collector.terminated,
+        )
+
+    def _count_steps(self) -> None:
+        segment = self.config.ppo.segment
+        newest = self.rollout.batch.terminal[:, self.rollout.length - segment : self.rollout.length]
+        counts = torch.tensor([int((~newest).sum()), newest.numel()], device=self.ranks.device)
+        steps, tokens = self.ranks.sum(counts).tolist()
+        self.counters.step += steps
+        self.counters.tokens += tokens
+
+    def _shuffle_and_refresh(self) -> None:
+        """Bring the context up to date with the new weights (and mix the order of old episodes)."""
+        ppo = self.config.ppo
+        if ppo.shuffle_episodes:
+            self.rollout.shuffle_episodes(self.shuffle_rng)
+        if ppo.refresh:
+            self.rebuild_cache(store_values=True)
+
+    def rebuild_cache(self, *, store_values: bool) -> None:
+        """Recompute keys and values of the whole context, and the stored value estimates if asked."""
+        rollout = self.rollout
+        self.cache.reset()
+        with self._autocast():
+            values = self.policy.prefill(
+                rollout.tokens(), self.cache, chunk=self.config.ppo.prefill_chunk
+            )
+        if store_values:
+            rollout.value[:, : rollout.length] = values
+
+    def _end_trial(self) -> None:
+        counters = self.counters
+        counters.trial += 1
+        counters.position = 0
+        local = self.collector.episodes.first_and_last()
+        pairs = [local.get(name, (0.0, 0)) for name in EPISODE_METRICS]
+        table = torch.tensor(pairs, dtype=torch.float64, device=self.ranks.device)
+        for name, (total, count) in zip(
+            EPISODE_METRICS, self.ranks.sum(table).tolist(), strict=True
+        ):
+            if count:
+                counters.episode_metrics[name] = total / count
