@@ -233,14 +233,15 @@ def _publish(
 
 
 def _prune(folder: Path, step: int, keep: int) -> None:
-    """Remove what is no longer wanted: old checkpoints, unfinished ones, and damaged newer ones.
+    """Remove what is no longer wanted: old checkpoints and unfinished ones.
 
-    A checkpoint newer than the one just written was damaged when the run was resumed from an
-    older one; it is set aside under a hidden name, so that it isn't taken for the newest.
+    A checkpoint newer than the one just written belongs to a future that was given up: it was
+    damaged, and the run went on from an older one. It is set aside under a hidden name, so that it
+    isn't taken for the newest.
     """
     steps = _steps(folder, _NAME)
     for newer in (other for other in steps if other > step):
-        aside = folder / f".damaged_step_{newer}"
+        aside = folder / f".abandoned_step_{newer}"
         shutil.rmtree(aside, ignore_errors=True)
         os.rename(folder / f"step_{newer}", aside)
     for unfinished in _steps(folder, _UNFINISHED):
