@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from embodied_icrl.common.errors import ConfigError
+
 SPLIT_SHARES = {"train": range(0, 60), "validation": range(60, 80), "test": range(80, 100)}
+
+PLANS_PER_TASK, PLACINGS_PER_PLAN = 100, 100
 
 Rectangle = tuple[int, int, int, int]  # top, left, bottom, right; the last two exclusive
 
@@ -49,8 +53,8 @@ def make_layout(
     """Draw a house that belongs to `split`.
 
     Whatever the streams of the splits, no house (plan and objects together) is in two of them: a
-    checksum of the house says which split it belongs to, and the objects are placed anew until it
-    is the wanted one.
+    checksum of the house says which split it belongs to, and the objects (in the end, the walls
+    too) are placed anew until it is the wanted one.
 
     Args:
         rng: the stream of this task.
@@ -59,16 +63,24 @@ def make_layout(
         n_rooms: number of rooms, at most `room_capacity(size, size, min_room)`.
         n_types: number of object types, each with `instances` objects.
         min_room: smallest side of a room in cells.
+
+    Raises:
+        ConfigError: houses are so small that the split has none.
     """
-    walls, doors = floor_plan(rng, size, n_rooms, min_room)
-    places = np.flatnonzero(~(walls | doors))
     types = np.repeat(np.arange(n_types, dtype=np.int8), instances)
-    while True:
-        objects = np.full(size * size, -1, dtype=np.int8)
-        objects[rng.permutation(places)[: len(types)]] = types
-        layout = Layout(walls, doors, objects.reshape(size, size))
-        if split_of(layout) == split:
-            return layout
+    for _ in range(PLANS_PER_TASK):
+        walls, doors = floor_plan(rng, size, n_rooms, min_room)
+        places = np.flatnonzero(~(walls | doors))
+        for _ in range(PLACINGS_PER_PLAN):
+            objects = np.full(size * size, -1, dtype=np.int8)
+            objects[rng.permutation(places)[: len(types)]] = types
+            layout = Layout(walls, doors, objects.reshape(size, size))
+            if split_of(layout) == split:
+                return layout
+    raise ConfigError(
+        f"houses of size={size} with n_types={n_types} are so few that the split {split!r} has "
+        "none; raise size or n_types"
+    )
 
 
 def split_of(layout: Layout) -> str:
@@ -84,14 +96,14 @@ def floor_plan(
     """Walls and doorways of a floor of `size` x `size` cells: bool `[row, column]` each."""
     walls = np.zeros((size, size), dtype=bool)
     doors = np.zeros((size, size), dtype=bool)
-    segments: list[Rectangle] = []
+    segments: list[tuple[Rectangle, bool]] = []
     _divide(rng, (0, 0, size, size), n_rooms, min_room, segments)
-    for top, left, bottom, right in segments:
+    for (top, left, bottom, right), _ in segments:
         walls[top:bottom, left:right] = True
     # Doorways come last: a later wall can't end in front of one, nor a doorway open into another.
     solid = walls.copy()
-    for segment in segments:
-        row, column = _doorway(rng, solid, segment)
+    for segment, lies_along_row in segments:
+        row, column = _doorway(rng, solid, segment, lies_along_row)
         walls[row, column] = False
         doors[row, column] = True
     return walls, doors
@@ -102,14 +114,15 @@ def _divide(
     area: Rectangle,
     n_rooms: int,
     min_room: int,
-    segments: list[Rectangle],
+    segments: list[tuple[Rectangle, bool]],
 ) -> None:
-    """Split `area` into `n_rooms` rooms and append the walls to `segments`."""
+    """Split `area` into `n_rooms` rooms; append each wall and whether it lies along a row."""
     if n_rooms == 1:
         return
     options = _divisions(area, n_rooms, min_room)
     first, wall, second, n_first = options[rng.integers(len(options))]
-    segments.append(wall)
+    wall_is_below_first = wall[0] == first[2]
+    segments.append((wall, wall_is_below_first))
     _divide(rng, first, n_first, min_room, segments)
     _divide(rng, second, n_rooms - n_first, min_room, segments)
 
@@ -139,10 +152,12 @@ def _capacity(area: Rectangle, min_room: int) -> int:
     return room_capacity(bottom - top, right - left, min_room)
 
 
-def _doorway(rng: np.random.Generator, walls: np.ndarray, segment: Rectangle) -> tuple[int, int]:
+def _doorway(
+    rng: np.random.Generator, walls: np.ndarray, segment: Rectangle, lies_along_row: bool
+) -> tuple[int, int]:
     """A cell of a wall with free cells on both sides (the wall's ends always are such cells)."""
     top, left, bottom, right = segment
-    if bottom - top == 1:
+    if lies_along_row:
         beside = walls[top - 1, left:right] | walls[top + 1, left:right]
         return top, left + int(rng.choice(np.flatnonzero(~beside)))
     beside = walls[top:bottom, left - 1] | walls[top:bottom, left + 1]
