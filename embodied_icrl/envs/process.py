@@ -203,6 +203,7 @@ class ProcessTrialEnv(TrialVectorEnv):
 
     def close_extras(self, **kwargs: Any) -> None:
         self._release()
+        self._observation = {}
 
     def __enter__(self) -> ProcessTrialEnv:
         return self

@@ -111,6 +111,8 @@ class TrialEnv(TrialVectorEnv):
         apply_task: ApplyTask | None = None,
         success: SuccessRule = "any",
     ) -> None:
+        if num_envs < 1:
+            raise ConfigError(f"num_envs must be at least 1, not {num_envs}")
         self._split = check_split(split, splits)
         self._seed = seed
         self._tasks = TaskStream(num_envs, first_index, total_envs)
