@@ -100,10 +100,10 @@ def floor_plan(
     _divide(rng, (0, 0, size, size), n_rooms, min_room, segments)
     for (top, left, bottom, right), _ in segments:
         walls[top:bottom, left:right] = True
-    # Doorways come last: a later wall can't end in front of one, nor a doorway open into another.
-    solid = walls.copy()
+    # Doorways come after all walls, so that no wall ends in front of one, and in the order of the
+    # walls, so that none opens into the doorway of a wall that ends there.
     for segment, lies_along_row in segments:
-        row, column = _doorway(rng, solid, segment, lies_along_row)
+        row, column = _doorway(rng, walls, segment, lies_along_row)
         walls[row, column] = False
         doors[row, column] = True
     return walls, doors

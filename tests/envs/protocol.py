@@ -195,6 +195,8 @@ def check_reset_mask(make: Make) -> None:
             assert_obs_equal(obs_a, obs_b, ~mask)
             for x, y in zip(flags_a, flags_b, strict=True):
                 np.testing.assert_array_equal(x[~mask], y[~mask])
+        _, info = env.reset(options={"new_trial": True})
+        assert info["task_id"].tolist() == ([4, 9, 6, 11] if options else [4, 5, 6, 7])
 
 
 def check_empty_mask_shows_current(make: Make) -> None:

@@ -95,6 +95,28 @@ def test_a_failed_episode_has_no_success_and_no_spl():
     assert not info["episode"]["success"].any() and not info["episode"]["spl"].any()
 
 
+def test_reaching_the_goal_with_the_last_step_is_no_truncation():
+    env = GridHouseConfig(horizon=3).build(60)
+    env.reset()
+    for _ in range(3):
+        _, _, terminated, truncated, _ = env.step(env.oracle_action())
+    assert terminated.any() and truncated.any()
+    np.testing.assert_array_equal(truncated, ~terminated)
+
+
+def test_starts_do_not_depend_on_the_goal_type():
+    """For each goal type, starts come from all over the house (not from one part of the draw)."""
+    env = GridHouseConfig(min_distance=1).build(1)
+    starts: dict[int, list[int]] = {kind: [] for kind in range(4)}
+    for _ in range(400):
+        obs, _ = env.reset()
+        row, _ = agent_cells(obs)[0]
+        starts[int(obs["goal"][0])].append(row)
+    for rows in starts.values():
+        assert min(rows) == 0 and max(rows) == 8
+        assert 2.5 < np.mean(rows) < 5.5
+
+
 def test_goal_and_start_change_from_episode_to_episode_and_the_house_stays():
     env = GridHouseConfig().build(2)
     obs, _ = env.reset()
