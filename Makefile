@@ -78,7 +78,7 @@ system-deps: ## install the system packages: GL for rendering, bubblewrap, chrom
 	  echo "no apt-get here: install the equivalents of$$missing"; exit 1; fi; \
 	if [ "$$(id -u)" = 0 ]; then sudo=""; else sudo="sudo"; fi; \
 	$$sudo apt-get -qq update && \
-	DEBIAN_FRONTEND=noninteractive $$sudo apt-get -qq install --no-install-recommends -y $$missing
+	$$sudo env DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends -y $$missing
 
 clean: ## remove caches and build outputs; runs and .venv stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
