@@ -22,6 +22,7 @@ class Scratch:
         scores: `[envs * heads * capacity]`.
         hidden: bool `[envs * capacity]`.
         out: `[envs * heads, 1, head_dim]`.
+        rows: keys and values of each layer as views `[envs * heads, capacity, head_dim]`.
         wide: a block of keys or values in the type of the scores; empty where they have it.
     """
 
@@ -31,6 +32,7 @@ class Scratch:
         self.scores = torch.empty(rows * capacity, dtype=dtype, device=device)
         self.hidden = torch.empty(envs * capacity, dtype=torch.bool, device=device)
         self.out = torch.empty(rows, 1, head_dim, dtype=dtype, device=device)
+        self.rows = [tuple(part.flatten(0, 1) for part in layer) for layer in data]
         row = capacity * head_dim
         block = 0 if data.dtype == dtype else min(max(CONVERSION_BLOCK, row), rows * row)
         self.wide = torch.empty(block, dtype=dtype, device=device)

@@ -48,57 +48,54 @@ class Decoder:
         self._hidden = hidden
 
     def attend(
-        self, layer: int, q: Tensor, k: Tensor, v: Tensor, sink: tuple[Tensor, Tensor] | None
+        self, layer: int, q: Tensor, kv: Tensor, sink: tuple[Tensor, Tensor] | None
     ) -> Tensor:
         """Write one token's key and value and attend to what it sees.
 
         Args:
             layer: index.
-            q, k, v: `[env, heads, head_dim]`.
+            q: `[env, heads, head_dim]`.
+            kv: key and value, `[env, 2, heads, head_dim]`.
             sink: key and value, each `[heads, head_dim]`.
 
         Returns:
             `[env, heads, head_dim]`; overwritten by the next call.
         """
         envs, heads, head_dim = q.shape
-        keys, values = self.cache.data[layer].unbind(0)
-        keys[:, :, self._slot] = k
-        values[:, :, self._slot] = v
-        low, high, out = self._low, self._high, self.cache.scratch.out
-        rows = envs * heads
+        cache, scratch = self.cache, self.cache.scratch
+        cache.data[layer, :, :, :, self._slot].copy_(kv.transpose(0, 1))
+        keys, values = (part[:, self._low : self._high] for part in scratch.rows[layer])
+        rows, tokens, _ = keys.shape
         query = (q.to(self.dtype) * self.scale).view(rows, 1, head_dim)
-        scores = self.cache.scratch.scores[: rows * (high - low)].view(rows, 1, high - low)
-        self._product(query, keys, low, high, transpose=True, out=scores)
+        scores = scratch.scores[: rows * tokens].view(rows, 1, tokens)
+        self._product(query, keys, transpose=True, out=scores)
         if self._hidden is not None:
-            scores.view(envs, heads, -1).masked_fill_(self._hidden, -math.inf)
+            scores.view(envs, heads, tokens).masked_fill_(self._hidden, -math.inf)
         if sink is None:
             torch.softmax(scores, dim=-1, out=scores)
-            self._product(scores, values, low, high, transpose=False, out=out)
-            return out.view(envs, heads, head_dim)
+            self._product(scores, values, transpose=False, out=scratch.out)
+            return scratch.out.view(envs, heads, head_dim)
         largest = scores.amax(dim=-1)
         torch.softmax(scores, dim=-1, out=scores)
         # The largest weight is exp(largest - l): that gives l without another pass of exp.
         log_sum = largest.sub_(scores.amax(dim=-1).log_()).view(envs, heads)
-        sink_key, sink_value = (tensor.to(self.dtype) for tensor in sink)
+        self._product(scores, values, transpose=False, out=scratch.out)
+        out = scratch.out.view(envs, heads, head_dim)
+        sink_key, sink_value = sink
         sink_score = (query.view(envs, heads, head_dim) * sink_key).sum(dim=-1)
         weight = sink_score.sub_(log_sum).sigmoid_()
-        self._product(scores, values, low, high, transpose=False, out=out)
-        attended = out.view(envs, heads, head_dim)
-        return attended.lerp_(sink_value.expand_as(attended), weight[..., None])
+        return out.lerp_(sink_value.to(self.dtype).expand_as(out), weight[..., None])
 
-    def _product(
-        self, left: Tensor, cached: Tensor, low: int, high: int, transpose: bool, out: Tensor
-    ) -> None:
-        """`left` times the cached tokens `low:high` (transposed for scores), into `out`."""
-        right = cached.flatten(0, 1)[:, low:high]
-        if right.dtype == self.dtype:
-            torch.bmm(left, right.mT if transpose else right, out=out)
+    def _product(self, left: Tensor, cached: Tensor, transpose: bool, out: Tensor) -> None:
+        """`left` times cached tokens `[rows, n, head_dim]` (transposed for scores), into `out`."""
+        if cached.dtype == self.dtype:
+            torch.bmm(left, cached.mT if transpose else cached, out=out)
             return
-        rows, tokens, head_dim = right.shape
+        rows, tokens, head_dim = cached.shape
         block = self.cache.scratch.wide
         step = max(1, block.numel() // (tokens * head_dim))
         for first in range(0, rows, step):
-            part = right[first : first + step]
+            part = cached[first : first + step]
             wide = block[: part.numel()].view(part.shape)
             wide.copy_(part)
             torch.bmm(

@@ -77,7 +77,7 @@ class CategoricalHead(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """See `ActionHead`; int64 `[...]` or `[..., k]`."""
         actions, log_probs = [], []
-        for logits in torch.split(params, self.sizes, dim=-1):
+        for logits in self._parts(params):
             log_p = F.log_softmax(logits, dim=-1)
             if deterministic:
                 action = log_p.argmax(dim=-1, keepdim=True)
@@ -96,11 +96,14 @@ class CategoricalHead(nn.Module):
         parts = action[..., None] if self.single else action
         log_prob = params.new_zeros(params.shape[:-1])
         entropy = torch.zeros_like(log_prob)
-        for index, logits in enumerate(torch.split(params, self.sizes, dim=-1)):
+        for index, logits in enumerate(self._parts(params)):
             log_p = F.log_softmax(logits, dim=-1)
             log_prob = log_prob + log_p.gather(-1, parts[..., index : index + 1]).squeeze(-1)
             entropy = entropy - (log_p.exp() * log_p).sum(dim=-1)
         return log_prob, entropy
+
+    def _parts(self, params: Tensor) -> tuple[Tensor, ...]:
+        return (params,) if self.single else torch.split(params, self.sizes, dim=-1)
 
 
 class GaussianHead(nn.Module):

@@ -283,13 +283,15 @@ class Policy(nn.Module):
         if batch.shape != (cache.envs, 1):
             raise ValueError(f"act takes [{cache.envs}, 1] tokens, got {list(batch.shape)}")
         cache.room_for(1)
-        with torch.no_grad():
+        with torch.inference_mode():
             cache.append_id(batch.episode_start[:, 0])
             decoder = Decoder(cache, self.config.inter_episode, self.config.window)
             rotation = self._rotation(cache.episode[:, None], cache.length)
             token = self.encoder(batch)[:, 0]
             features = self.transformer.step(token, decoder, rotation)
             cache.length += 1
+        # Outside of inference mode, so that the results may take part in training.
+        with torch.no_grad():
             params, value = self._heads(features)
             action, log_prob = self.actor.sample(params, generator, deterministic)
             return action, log_prob, value
@@ -359,9 +361,10 @@ class Policy(nn.Module):
 
     def _heads(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Distribution parameters and value, never in a half-precision type."""
-        with torch.autocast(features.device.type, enabled=False):
-            features = features.to(self.critic.weight.dtype)
-            return self.actor.params(features), self.critic(features).squeeze(-1)
+        if torch.is_autocast_enabled(features.device.type):
+            with torch.autocast(features.device.type, enabled=False):
+                return self._heads(features.to(self.critic.weight.dtype))
+        return self.actor.params(features), self.critic(features).squeeze(-1)
 
     def _value(self, features: Tensor) -> Tensor:
         return self._heads(features)[1]

@@ -89,11 +89,10 @@ class Block(nn.Module):
             return None
         return self.sink_key, self.sink_value
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values, each `[..., heads, head_dim]`, of `[..., width]`."""
-        fused = self.qkv(self.attention_norm(x))
-        q, k, v = fused.view(*x.shape[:-1], 3, self.heads, self.head_dim).unbind(-3)
-        return q, k, v
+    def project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values `[..., 3, heads, head_dim]` of `[..., width]`."""
+        fused: Tensor = self.qkv(self.attention_norm(x))
+        return fused.view(*x.shape[:-1], 3, self.heads, self.head_dim)
 
     def mlp(self, x: Tensor) -> Tensor:
         """The MLP's contribution to `[..., width]`."""
@@ -110,7 +109,7 @@ class Block(nn.Module):
         keep: Tensor | None,
     ) -> Tensor:
         """Tokens `[env, step, width]` through the layer; `keep` scales its contributions."""
-        q, k, v = (part.transpose(1, 2) for part in self.project(x))
+        q, k, v = self.project(x).permute(2, 0, 3, 1, 4)
         if span.rotation is not None:
             q, k = rotate(q, *span.rotation), rotate(k, *span.rotation)
         if memory is not None:
@@ -141,10 +140,10 @@ class Block(nn.Module):
         sink: KeysValues | None,
     ) -> Tensor:
         """One token per environment, `[env, width]`, through the layer."""
-        q, k, v = self.project(x)
+        qkv = self.project(x)
         if rotation is not None:
-            q, k = rotate(q, *rotation), rotate(k, *rotation)
-        attended = decoder.attend(index, q, k, v, sink)
+            qkv[:, :2] = rotate(qkv[:, :2], *rotation)
+        attended = decoder.attend(index, qkv[:, 0], qkv[:, 1:], sink)
         x = x + self.attention_out(attended.flatten(1).to(x.dtype))
         return x + self.mlp(x)
 
@@ -196,8 +195,6 @@ class Transformer(nn.Module):
 
     def step(self, x: Tensor, decoder: Decoder, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
         """Features `[env, width]` of one token per environment; writes to the decoder's cache."""
-        if rotation is not None:
-            rotation = (rotation[0].squeeze(2), rotation[1].squeeze(2))
         for index, (block, sink) in enumerate(zip(self._layers(), self.sinks(), strict=True)):
             x = block.step(x, index, decoder, rotation, sink)
         features: Tensor = self.norm(x)
@@ -214,7 +211,7 @@ class Transformer(nn.Module):
         sinks: list[KeysValues | None] = []
         x: Tensor = self.sink_token
         for block in self._layers():
-            _, key, value = block.project(x)
+            _, key, value = block.project(x).unbind()
             sinks.append((key, value))
             x = x + block.attention_out(value.flatten())
             x = x + block.mlp(x)
