@@ -31,7 +31,6 @@ from embodied_icrl.envs.worker_handle import (
     Share,
     WorkerHandle,
     stop_workers,
-    wait_for_answers,
 )
 
 
@@ -253,23 +252,19 @@ class ProcessTrialEnv(TrialVectorEnv):
         deadline = time.monotonic() + self._timeout_s
         answers: dict[int, Any] = {}
         failures: dict[int, Exception] = {}
-        waiting: list[WorkerHandle] = []
+        asked: list[WorkerHandle] = []
         try:
             for number, argument in arguments.items():
-                worker = self._workers[number]
-                waiting.append(worker)
-                _attempt(worker, partial(worker.ask, name, argument), failures)
-            waiting = [worker for worker in waiting if worker.share.worker not in failures]
-            while waiting:
-                answered, late = wait_for_answers(waiting, deadline - time.monotonic())
-                for worker in late:
-                    failures[worker.share.worker] = worker.loss(timed_out=True)
-                for worker in answered:
-                    answers[worker.share.worker] = _attempt(worker, worker.answer, failures)
-                waiting = [worker for worker in waiting if worker not in (*answered, *late)]
+                asked.append(self._workers[number])
+                _attempt(number, partial(asked[-1].ask, name, argument), failures)
+            while asked:
+                number = asked[0].share.worker
+                if number not in failures:
+                    answers[number] = _attempt(number, partial(asked[0].answer, deadline), failures)
+                asked.pop(0)
         except BaseException:
             # Interrupted, as by Ctrl-C: an answer that comes later would be taken for the next.
-            for worker in waiting:
+            for worker in asked:
                 worker.kill()
             raise
         if failures:
@@ -277,11 +272,11 @@ class ProcessTrialEnv(TrialVectorEnv):
         return [answers[number] for number in sorted(arguments)]
 
 
-def _attempt(worker: WorkerHandle, call: Callable[[], Any], failures: dict[int, Exception]) -> Any:
+def _attempt(number: int, call: Callable[[], Any], failures: dict[int, Exception]) -> Any:
     try:
         return call()
     except Exception as error:
-        failures[worker.share.worker] = error
+        failures[number] = error
         return None
 
 

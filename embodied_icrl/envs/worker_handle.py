@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import select
 import signal
 import socket
 import struct
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 from embodied_icrl.common import errors
@@ -123,7 +124,9 @@ class WorkerHandle:
             raise
         finally:
             theirs.close()
-        self.connection: Connection[Any, Any] = Connection(ours.detach())
+        self._connection: Connection[Any, Any] = Connection(ours.detach())
+        self._poll = select.poll()
+        self._poll.register(self._connection.fileno(), select.POLLIN)
 
     @property
     def pid(self) -> int:
@@ -141,24 +144,29 @@ class WorkerHandle:
         """
         self._asked = name
         try:
-            self.connection.send_bytes(pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL))
+            self._connection.send_bytes(pickle.dumps((name, argument), pickle.HIGHEST_PROTOCOL))
         except OSError as error:
-            raise self.loss(isinstance(error, BlockingIOError)) from None
+            raise self._loss(isinstance(error, BlockingIOError)) from None
 
-    def answer(self) -> Any:
-        """Receive the reply that has arrived.
+    def answer(self, deadline: float) -> Any:
+        """Wait for the reply.
+
+        Args:
+            deadline: on the clock `time.monotonic`.
 
         Raises:
-            EnvWorkerError: the worker raised or died.
+            EnvWorkerError: the worker raised, died or is late.
             NotImplementedError: the environments don't offer what was asked.
             UserError: the worker raised one; the EnvWorkerError with its traceback is its cause.
         """
-        if not self.is_running and not self.connection.poll():
-            raise self.loss(timed_out=False)
+        # In slices: a program that a dead worker has left behind may hold its socket open.
+        while not self._poll.poll(max(0.0, min(deadline - time.monotonic(), 0.5)) * 1e3):
+            if not self.is_running or time.monotonic() >= deadline:
+                raise self._loss(timed_out=self.is_running)
         try:
-            outcome, value = pickle.loads(self.connection.recv_bytes())
+            outcome, value = pickle.loads(self._connection.recv_bytes())
         except (EOFError, OSError) as error:
-            raise self.loss(isinstance(error, BlockingIOError)) from None
+            raise self._loss(isinstance(error, BlockingIOError)) from None
         if outcome == "not implemented":
             raise NotImplementedError(value)
         if outcome == "failed":
@@ -180,7 +188,7 @@ class WorkerHandle:
         user_error.__cause__ = error
         return user_error
 
-    def loss(self, timed_out: bool) -> EnvWorkerError:
+    def _loss(self, timed_out: bool) -> EnvWorkerError:
         """End a worker that is dead or doesn't answer, and say what is known about it."""
         if timed_out and self.is_running:
             stacks = self._stacks()
@@ -198,13 +206,13 @@ class WorkerHandle:
 
     def request_close(self) -> None:
         """Close the connection, which an idle worker takes as the end."""
-        self.connection.close()
+        self._connection.close()
 
     def kill(self, grace_s: float = 0.0) -> None:
         """End the process, by force after `grace_s` seconds; idempotent."""
         if self.has_ended:
             return
-        self.connection.close()
+        self._connection.close()
         if not self._wait(grace_s):
             self._process.kill()
             self._process.wait()
@@ -230,27 +238,6 @@ class WorkerHandle:
 
     def _report(self) -> str:
         return os.pread(self._report_file, 1 << 20, 0).decode(errors="replace").strip()
-
-
-def wait_for_answers(
-    workers: Iterable[WorkerHandle], timeout_s: float
-) -> tuple[list[WorkerHandle], list[WorkerHandle]]:
-    """Wait until some worker has answered or died.
-
-    Returns:
-        those that have, and, if the time is over, those that have not.
-    """
-    waiting: dict[Any, WorkerHandle] = {worker.connection: worker for worker in workers}
-    deadline = time.monotonic() + timeout_s
-    while True:
-        remaining = deadline - time.monotonic()
-        # In slices: a program that a dead worker left behind may hold its socket open.
-        ready = [waiting[c] for c in wait(list(waiting), max(0.0, min(remaining, 0.5)))]
-        ready = ready or [worker for worker in waiting.values() if not worker.is_running]
-        if ready:
-            return ready, []
-        if remaining <= 0:
-            return [], list(waiting.values())
 
 
 def stop_workers(workers: Iterable[WorkerHandle]) -> None:
