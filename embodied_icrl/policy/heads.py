@@ -26,10 +26,21 @@ class ActionHead(Protocol):
     def params(self, features: Tensor) -> Tensor:
         """Parameters `[..., n]` of the distribution from features `[..., width]`."""
 
+    noise_size: int
+    """Uniform numbers that make one action."""
+
     def sample(
-        self, params: Tensor, generator: torch.Generator | None, deterministic: bool
+        self,
+        params: Tensor,
+        generator: torch.Generator | None,
+        deterministic: bool,
+        noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """An action (the most likely one, if deterministic) and its log-probability `[...]`."""
+        """An action (the most likely one, if deterministic) and its log-probability `[...]`.
+
+        With `noise`, uniform numbers in (0, 1) `[..., noise_size]`, the action is a function of
+        them (the inverse of the distribution function), and the generator isn't used.
+        """
 
     def log_prob_entropy(self, params: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probability `[...]` of an action, and the distribution's entropy `[...]`."""
@@ -64,6 +75,7 @@ class CategoricalHead(nn.Module):
     def __init__(self, sizes: list[int], width: int, single: bool) -> None:
         super().__init__()
         self.sizes = sizes
+        self.noise_size = len(sizes)
         self.single = single
         self.linear = _small_linear(width, sum(sizes))
 
@@ -73,14 +85,20 @@ class CategoricalHead(nn.Module):
         return logits
 
     def sample(
-        self, params: Tensor, generator: torch.Generator | None, deterministic: bool
+        self,
+        params: Tensor,
+        generator: torch.Generator | None,
+        deterministic: bool,
+        noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See `ActionHead`; int64 `[...]` or `[..., k]`."""
         actions, log_probs = [], []
-        for logits in self._parts(params):
+        for index, logits in enumerate(self._parts(params)):
             log_p = F.log_softmax(logits, dim=-1)
             if deterministic:
                 action = log_p.argmax(dim=-1, keepdim=True)
+            elif noise is not None:
+                action = _inverse(log_p.exp(), noise[..., index : index + 1])
             else:
                 flat = log_p.exp().flatten(0, -2)
                 action = torch.multinomial(flat, 1, generator=generator)
@@ -123,6 +141,7 @@ class GaussianHead(nn.Module):
         self.register_buffer("scale", scale, persistent=False)
         self.linear = _small_linear(width, len(centre))
         self.log_std = nn.Parameter(torch.full((len(centre),), -0.5))
+        self.noise_size = len(centre)
 
     def params(self, features: Tensor) -> Tensor:
         """Means in the action's units, `[..., k]`."""
@@ -134,11 +153,17 @@ class GaussianHead(nn.Module):
         return self.scale * self.log_std.clamp(*LOG_STD_RANGE).exp()
 
     def sample(
-        self, params: Tensor, generator: torch.Generator | None, deterministic: bool
+        self,
+        params: Tensor,
+        generator: torch.Generator | None,
+        deterministic: bool,
+        noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
         """See `ActionHead`; `[..., k]`, not clipped to the bounds."""
         if deterministic:
             action = params
+        elif noise is not None:
+            action = params + self.std() * torch.special.ndtri(noise).to(params.dtype)
         else:
             noise = torch.randn(
                 params.shape, generator=generator, dtype=params.dtype, device=params.device
@@ -154,6 +179,13 @@ class GaussianHead(nn.Module):
         log_prob = -0.5 * distance.square().sum(dim=-1) - constant
         entropy = (constant + 0.5 * len(std)).expand(log_prob.shape)
         return log_prob, entropy
+
+
+def _inverse(probabilities: Tensor, noise: Tensor) -> Tensor:
+    """The choice `[..., 1]` at which the summed probabilities `[..., n]` exceed `noise`."""
+    below = (probabilities.cumsum(dim=-1) <= noise).sum(dim=-1, keepdim=True)
+    # Rounding may leave the sum of all a little under 1, and the noise above it.
+    return below.clamp_(max=probabilities.shape[-1] - 1)
 
 
 def _small_linear(width: int, outputs: int) -> nn.Linear:

@@ -267,6 +267,7 @@ class Policy(nn.Module):
         cache: KVCache,
         generator: torch.Generator | None = None,
         deterministic: bool = False,
+        noise: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Read one token per environment, remember it, and choose an action.
 
@@ -275,6 +276,8 @@ class Policy(nn.Module):
             cache: memory; grows by one token.
             generator: randomness of the action.
             deterministic: the most likely action.
+            noise: uniform numbers in (0, 1) `[env, actor.noise_size]` to sample with, instead of
+                the generator.
 
         Returns:
             Actions as stored (`to_env_action` makes them the environment's), their
@@ -293,7 +296,7 @@ class Policy(nn.Module):
         # Outside of inference mode, so that the results may take part in training.
         with torch.no_grad():
             params, value = self._heads(features)
-            action, log_prob = self.actor.sample(params, generator, deterministic)
+            action, log_prob = self.actor.sample(params, generator, deterministic, noise)
             return action, log_prob, value
 
     def evaluate_actions(
