@@ -122,9 +122,7 @@ class Canvas:
         """
         left, upper, width, height = box
         self.text((left, upper), title, size=13, colour=FAINT, width=width)
-        low = min(
-            [0.0, *(v for v in values if v is not None), *(m for m in marks if m is not None)]
-        )
+        low = min([0.0, *(v for v in (*values, *marks) if v is not None)])
         area_top, area_bottom = upper + 36, upper + height - 18
         unit = (area_bottom - area_top) / max(top - low, 1e-9)
         zero = area_bottom + low * unit

@@ -78,7 +78,8 @@ def plot_in_context(results: Sequence[Mapping[str, Any]], path: str | Path) -> P
 def _curve_styles(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
     """Colour, marker and label of each curve."""
     several = len({r.get("checkpoint") for r in results}) > 1
-    styles, used = [], set()
+    styles: list[tuple[str, str, str]] = []
+    used: set[str] = set()
     for result in results:
         colour, marker, text = CONTEXTS[result["context"]]
         if several:
@@ -186,9 +187,8 @@ def plot_training(metrics: str | Path, path: str | Path) -> Path:
         axes.spines[["top", "right"]].set_visible(False)
     for axes in figure.axes:
         axes.xaxis.set_major_formatter(FuncFormatter(_steps_text))
-        axes.xaxis.set_major_locator(
-            MaxNLocator(nbins=8 if axes is main else 4, steps=[1, 2, 5, 10])
-        )
+        ticks = 8 if axes is main else 4
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=ticks, steps=[1, 2, 5, 10]))
     main.set_xlabel("environment steps")
     return _save(figure, path)
 
@@ -238,7 +238,7 @@ def _smooth(value: np.ndarray, width: int) -> np.ndarray:
     total = np.concatenate([[0.0], np.cumsum(value)])
     index = np.arange(value.size)
     half = np.minimum(np.minimum(index, value.size - 1 - index), width // 2)
-    return (total[index + half + 1] - total[index - half]) / (2 * half + 1)
+    return np.asarray((total[index + half + 1] - total[index - half]) / (2 * half + 1))
 
 
 def _steps_text(value: float, _: int) -> str:

@@ -167,4 +167,5 @@ def number_or_none(value: Any) -> float | None:
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     result = np.full(np.shape(numerator), np.nan)
-    return np.divide(numerator, denominator, out=result, where=np.asarray(denominator) > 0)
+    np.divide(numerator, denominator, out=result, where=np.asarray(denominator) > 0)
+    return result

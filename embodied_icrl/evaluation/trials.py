@@ -211,9 +211,7 @@ def join_tables(tables: Sequence[TrialTable]) -> TrialTable:
         )
 
     empty = [np.full(table.start_step.shape, np.nan) for table in tables]
-    best = [
-        e if t.best_return is None else t.best_return for t, e in zip(tables, empty, strict=True)
-    ]
+    best = [t.best_return if t.best_return is not None else e for t, e in zip(tables, empty)]
     return TrialTable(
         trial=np.concatenate([table.trial for table in tables]),
         metrics={

@@ -55,9 +55,14 @@ def test_odd_sizes_are_padded(tmp_path):
 def test_a_failure_leaves_the_old_video_and_no_rubbish(tmp_path):
     path = tmp_path / "film.mp4"
     path.write_bytes(b"old")
-    with pytest.raises(RuntimeError, match="stop"), VideoWriter(path, 5, (32, 32)) as writer:
-        writer.write(np.zeros((32, 32, 3), np.uint8))
-        raise RuntimeError("stop")
+
+    def interrupted():
+        with VideoWriter(path, 5, (32, 32)) as writer:
+            writer.write(np.zeros((32, 32, 3), np.uint8))
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        interrupted()
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["film.mp4"]
 
