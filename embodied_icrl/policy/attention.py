@@ -11,7 +11,7 @@ The sink belongs to no time step and is visible to every query, whatever the win
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,13 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 QUERY_CHUNK = 512
-"""Queries per masked kernel call: bounds the mask to 512 rows, whatever the context."""
+"""Queries per masked kernel call, so that no mask grows with the square of the context."""
+
+NARROW_CHUNK = 128
+"""The same where a window or episodes limit the sight: small chunks skip more keys."""
+
+KEPT_NUMBERS = 1 << 24
+"""Masks and copies larger than this in total are made again in the backward pass, not kept."""
 
 
 def sink_attention(
@@ -66,6 +72,16 @@ def sink_attention(
 
 
 @dataclass(frozen=True)
+class _Chunk:
+    """Queries `first:last` and the range of keys, `low:high`, that they can see at most."""
+
+    first: int
+    last: int
+    low: int
+    high: int
+
+
+@dataclass(frozen=True)
 class _Span:
     """Which positions a query sees."""
 
@@ -76,17 +92,41 @@ class _Span:
     def sees_whole_past(self, length: int) -> bool:
         return self.episode_ids is None and (self.window is None or self.window >= length)
 
-    def mask(self, first: int, last: int, low: int, high: int, device: torch.device) -> Tensor:
-        """True where query `first..last` sees key `low..high`: `[1 or batch, 1, Tq, Tk]`."""
-        position = torch.arange(first, last, device=device)[:, None] + self.query_start
-        key = torch.arange(low, high, device=device)[None, :]
+    def chunks(self, queries: int) -> list[_Chunk]:
+        """All queries in chunks, smaller ones where that may leave out many keys."""
+        narrow = self.window is not None or self.episode_ids is not None
+        size = NARROW_CHUNK if narrow else QUERY_CHUNK
+        chunks = []
+        for first in range(0, queries, size):
+            last = min(first + size, queries)
+            low, high = 0, self.query_start + last
+            if self.window is not None:
+                low = max(0, self.query_start + first + 1 - self.window)
+            chunks.append(_Chunk(first, last, low, high))
+        if self.episode_ids is None:
+            return chunks
+        lows = torch.stack([self._first_key(chunk, self.episode_ids) for chunk in chunks]).tolist()
+        return [replace(chunk, low=low) for chunk, low in zip(chunks, lows, strict=True)]
+
+    def _first_key(self, chunk: _Chunk, ids: Tensor) -> Tensor:
+        """The first key that one of the queries may see, whatever the order of the ids."""
+        keys = ids[:, chunk.low : chunk.high]
+        own = ids[:, self.query_start + chunk.first : chunk.high]
+        possible = (keys >= own.amin(1, keepdim=True)) & (keys <= own.amax(1, keepdim=True))
+        return chunk.low + possible.any(dim=0).to(torch.uint8).argmax()
+
+    def mask(self, chunk: _Chunk, device: torch.device) -> Tensor:
+        """True where a query sees a key: `[1 or batch, 1, queries, keys]`."""
+        first, last = self.query_start + chunk.first, self.query_start + chunk.last
+        position = torch.arange(first, last, device=device)[:, None]
+        key = torch.arange(chunk.low, chunk.high, device=device)[None, :]
         visible = key <= position
         if self.window is not None:
             visible &= key > position - self.window
         if self.episode_ids is None:
             return visible[None, None]
-        of_query = self.episode_ids[:, self.query_start + first : self.query_start + last]
-        same = of_query[:, :, None] == self.episode_ids[:, None, low:high]
+        ids = self.episode_ids
+        same = ids[:, first:last, None] == ids[:, None, chunk.low : chunk.high]
         return (visible & same)[:, None]
 
 
@@ -141,7 +181,7 @@ def _math(
     wide = torch.promote_types(q.dtype, torch.float32)
     query = q.to(wide) / math.sqrt(q.shape[-1])
     scores = query @ k.to(wide).transpose(-1, -2)
-    visible = span.mask(0, q.shape[2], 0, k.shape[2], q.device)
+    visible = span.mask(_Chunk(0, q.shape[2], 0, k.shape[2]), q.device)
     scores = scores.masked_fill(~visible, -math.inf)
     if sink_k is None or sink_v is None:
         return (scores.softmax(-1) @ v.to(wide)).to(q.dtype)
@@ -178,50 +218,51 @@ def _with_sink(tokens: Tensor, sink: Tensor | None) -> Tensor:
 def _chunked(
     q: Tensor, k: Tensor, v: Tensor, sink_k: Tensor | None, sink_v: Tensor | None, span: _Span
 ) -> Tensor:
-    """Explicit masks, `QUERY_CHUNK` queries at a time, with the keys that those can see.
+    """Explicit masks, a chunk of queries at a time, with the range of keys that those can see.
 
     `is_causal` aligns to the upper left when there are fewer queries than keys, so the mask is
-    spelled out. Masks of several chunks are rebuilt in the backward pass, not kept: kept, they
-    would take memory that grows with the square of the context.
+    spelled out.
     """
-    total = q.shape[2]
-    sinks = 0 if sink_k is None else 1
-    # The sink is put in front once where all chunks start at key 0, so that they share memory.
-    shared = span.window is None
+    chunks = span.chunks(q.shape[2])
+    # Where every chunk starts at key 0, the sink is put in front once, and all share the result.
+    shared = all(chunk.low == 0 for chunk in chunks)
     if shared:
         k, v = _with_sink(k, sink_k), _with_sink(v, sink_v)
+    sinks = 0 if sink_k is None else 1
 
-    def attend(first: int, q: Tensor, k: Tensor, v: Tensor, *sink: Tensor | None) -> Tensor:
-        last = min(first + QUERY_CHUNK, total)
-        high = span.query_start + last
-        low = 0 if span.window is None else max(0, span.query_start + first + 1 - span.window)
+    def attend(
+        chunk: _Chunk, q: Tensor, k: Tensor, v: Tensor, sink_k: Tensor | None, sink_v: Tensor | None
+    ) -> Tensor:
+        low, high = chunk.low, chunk.high
         if shared:
             key, value = k[:, :, : sinks + high], v[:, :, : sinks + high]
         else:
-            key = _with_sink(k[:, :, low:high], sink[0])
-            value = _with_sink(v[:, :, low:high], sink[1])
-        mask = F.pad(span.mask(first, last, low, high, q.device), (sinks, 0), value=True)
-        return F.scaled_dot_product_attention(q[:, :, first:last], key, value, attn_mask=mask)
+            key = _with_sink(k[:, :, low:high], sink_k)
+            value = _with_sink(v[:, :, low:high], sink_v)
+        mask = F.pad(span.mask(chunk, q.device), (sinks, 0), value=True)
+        query = q[:, :, chunk.first : chunk.last]
+        return F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
 
-    if total <= QUERY_CHUNK:
-        return attend(0, q, k, v, sink_k, sink_v)
-    rebuild = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    chunks = []
-    for first in range(0, total, QUERY_CHUNK):
-        if rebuild:
-            chunks.append(
-                checkpoint(
-                    attend,
-                    first,
-                    q,
-                    k,
-                    v,
-                    sink_k,
-                    sink_v,
-                    use_reentrant=False,
-                    preserve_rng_state=False,
-                )
-            )
-        else:
-            chunks.append(attend(first, q, k, v, sink_k, sink_v))
-    return torch.cat(chunks, dim=2)
+    if len(chunks) == 1:
+        return attend(chunks[0], q, k, v, sink_k, sink_v)
+    needs_gradient = any(
+        tensor is not None and tensor.requires_grad for tensor in (q, k, v, sink_k, sink_v)
+    )
+    if not (torch.is_grad_enabled() and needs_gradient) or _kept(q, chunks, span) <= KEPT_NUMBERS:
+        parts = [attend(chunk, q, k, v, sink_k, sink_v) for chunk in chunks]
+        return torch.cat(parts, dim=2)
+    parts = [
+        checkpoint(
+            attend, chunk, q, k, v, sink_k, sink_v, use_reentrant=False, preserve_rng_state=False
+        )
+        for chunk in chunks
+    ]
+    return torch.cat(parts, dim=2)
+
+
+def _kept(q: Tensor, chunks: list[_Chunk], span: _Span) -> int:
+    """Numbers in the masks, keys and values that a backward pass over the chunks would keep."""
+    batch, heads, _, head_dim = q.shape
+    keys = sum(chunk.high - chunk.low for chunk in chunks)
+    masks = 1 if span.episode_ids is None else batch
+    return keys * (masks * (chunks[0].last - chunks[0].first) + 2 * batch * heads * head_dim)
