@@ -217,13 +217,13 @@ class KVCache:
             ring=self.ring,
         )
 
-    def copy_row(self, row: int, other: KVCache) -> None:
-        """Take over environment 0 of `other`, which holds as many tokens, as environment `row`."""
+    def copy_rows(self, rows: Tensor, other: KVCache) -> None:
+        """Take over all environments of `other`, which holds as many tokens, as `rows`."""
         held = min(self.length, self.capacity)
-        self.data[:, :, row, :, :held] = other.data[:, :, 0, :, :held]
-        self.episode_ids[row, :held] = other.episode_ids[0, :held]
+        self.data[:, :, rows, :, :held] = other.data[..., :held, :]
+        self.episode_ids[rows, :held] = other.episode_ids[:, :held]
         for name in ("episode", "episode_from", "visible_from"):
-            getattr(self, name)[row] = getattr(other, name)[0]
+            getattr(self, name)[rows] = getattr(other, name)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that `load_state_dict` needs, as tensors (views)."""

@@ -252,11 +252,12 @@ class Policy(nn.Module):
                 f"got {list(batch.shape)}"
             )
         values = []
-        # One at a time: the copy on the side is then one environment's.
-        for index, row in enumerate(rows.tolist()):
-            single = cache.like(envs=1)
-            values.append(self.prefill(batch.rows(slice(index, index + 1)), single, chunk))
-            cache.copy_row(row, single)
+        # A few at a time: the copy on the side stays small.
+        for group in row_groups(cache, cache.capacity * self.config.layers, None, envs=len(rows)):
+            part = batch.rows(group)
+            aside = cache.like(envs=part.shape[0])
+            values.append(self.prefill(part, aside, chunk))
+            cache.copy_rows(rows[group], aside)
         return torch.cat(values)
 
     # Acting and learning

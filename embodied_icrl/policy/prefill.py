@@ -14,12 +14,15 @@ GROUP_NUMBERS = 1 << 24
 """Keys and values of one layer that are gathered at a time (64 MiB in float32)."""
 
 
-def row_groups(cache: KVCache, keys: int, rows_per_group: int | None) -> Iterator[slice]:
+def row_groups(
+    cache: KVCache, keys: int, rows_per_group: int | None, envs: int | None = None
+) -> Iterator[slice]:
     """Environments in groups, so that copies of `keys` tokens each stay within a bound."""
-    _, _, envs, heads, _, head_dim = cache.data.shape
+    heads, head_dim = cache.data.shape[3], cache.data.shape[5]
     rows = rows_per_group or max(1, GROUP_NUMBERS // (2 * heads * keys * head_dim))
-    for first in range(0, envs, rows):
-        yield slice(first, min(first + rows, envs))
+    total = cache.envs if envs is None else envs
+    for first in range(0, total, rows):
+        yield slice(first, min(first + rows, total))
 
 
 class CacheWriter:
