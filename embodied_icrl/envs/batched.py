@@ -24,6 +24,8 @@ STATE_FORMAT = 1
 class BatchedTrialEnv(TrialVectorEnv):
     """A trial environment that steps all its copies with array operations.
 
+    Episodes end by termination only, at the horizon too: it is part of these tasks.
+
     It keeps episodes, trials, statistics and saved states; a subclass has the world. The subclass
     lists in `state_names` the attributes (arrays `[env, ...]`) that change within a trial, keeps
     `self._success` (bool `[env]`, this episode) and `self._optimal` (float64 `[env]`), and
@@ -57,6 +59,7 @@ class BatchedTrialEnv(TrialVectorEnv):
         self._return = np.zeros(num_envs, dtype=np.float64)
         self._ended = np.zeros(num_envs, dtype=bool)
         self._success = np.zeros(num_envs, dtype=bool)
+        self._never = np.zeros(num_envs, dtype=bool)
         self._optimal = np.zeros(num_envs, dtype=np.float64)
         self._began = np.zeros(num_envs, dtype=np.float64)
         self._started = False
@@ -103,10 +106,13 @@ class BatchedTrialEnv(TrialVectorEnv):
             self._episode[fresh] += 1
             self._begin(fresh)
         self._return += reward
-        truncated = (self._steps >= self.max_episode_steps) & ~terminated
-        self._ended = terminated | truncated
-        info = self._episode_info() if self._ended.any() else {}
-        return self._observe(), reward, terminated, truncated, info
+        # The horizon belongs to the task, and the policy sees the step in the episode: nothing of
+        # value comes after it. As a truncation it would bootstrap from a value that never ends
+        # growing (staying on the goal for ever), which drowned the policy's gradient in Darkroom.
+        terminated |= self._steps >= self.max_episode_steps
+        self._ended = terminated
+        info = self._episode_info() if terminated.any() else {}
+        return self._observe(), reward, terminated, self._never, info
 
     def optimal_return(self) -> np.ndarray:
         return self._optimal.copy()

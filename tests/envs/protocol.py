@@ -106,7 +106,7 @@ def check_next_step_autoreset(make: Make) -> None:
         begun += before
         before = terminated | truncated
         assert (length <= env.max_episode_steps).all()
-        np.testing.assert_array_equal(truncated, (length == env.max_episode_steps) & ~terminated)
+        assert before[length == env.max_episode_steps].all()
         ended = info.get("_episode", np.zeros(4, dtype=bool))
         np.testing.assert_array_equal(ended, before)
         if before.any():

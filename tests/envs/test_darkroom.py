@@ -50,12 +50,12 @@ def test_moves_and_rewards_of_one_episode():
     assert (obs["position"] == [0, 2]).all()
     places = []
     rewards = []
-    for action in (DOWN, LEFT, UP, RIGHT, STAY, UP):
+    for step, action in enumerate((DOWN, LEFT, UP, RIGHT, STAY, UP), start=1):
         obs, reward, terminated, truncated, _ = env.step(np.full(7, action))
         places.append(obs["position"][0].tolist())
         rewards.append(reward.copy())
-        assert not terminated.any()
-    assert truncated.all()
+        assert terminated.any() == (step == 6)
+    assert terminated.all() and not truncated.any()  # the horizon is part of the task
     assert places == [[0, 2], [0, 2], [0, 1], [1, 1], [1, 1], [1, 0]]
     goals = [cell_xy(3, goal) for goal in env._goal]
     for row, goal in enumerate(goals):

@@ -90,18 +90,20 @@ def test_a_failed_episode_has_no_success_and_no_spl():
     env.reset()
     env.step(np.zeros(6, dtype=int))
     _, reward, terminated, truncated, info = env.step(np.ones(6, dtype=int))
-    assert truncated.all() and not terminated.any()
+    assert terminated.all() and not truncated.any()
     np.testing.assert_allclose(reward, -0.01)
     assert not info["episode"]["success"].any() and not info["episode"]["spl"].any()
 
 
-def test_reaching_the_goal_with_the_last_step_is_no_truncation():
+def test_reaching_the_goal_with_the_last_step_is_a_success():
     env = GridHouseConfig(horizon=3).build(60)
     env.reset()
     for _ in range(3):
-        _, _, terminated, truncated, _ = env.step(env.oracle_action())
-    assert terminated.any() and truncated.any()
-    np.testing.assert_array_equal(truncated, ~terminated)
+        _, reward, terminated, truncated, info = env.step(env.oracle_action())
+    assert terminated.all() and not truncated.any()
+    success = info["episode"]["success"]
+    assert success.any() and not success.all()
+    np.testing.assert_array_equal(success, reward > 0)
 
 
 def test_starts_do_not_depend_on_the_goal_type():
