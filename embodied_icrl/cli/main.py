@@ -82,6 +82,8 @@ def run_through_hydra(name: str, command: Command, rest: list[str]) -> None:
         version_base="1.3", config_path=str(config_dir()), config_name=command.config_name
     )(task)
     entry()
+    if task.error is not None:
+        raise task.error
 
 
 class _Task:
@@ -91,9 +93,19 @@ class _Task:
 
     def __init__(self, function: str) -> None:
         self.function = function
+        self.error: Exception | None = None
 
     def __call__(self, node: Any) -> None:
-        load_function(self.function)(node)
+        from hydra.core.hydra_config import HydraConfig
+        from hydra.types import RunMode
+
+        try:
+            load_function(self.function)(node)
+        except Exception as error:
+            if HydraConfig.get().mode == RunMode.MULTIRUN:
+                raise
+            # Past Hydra, which would print a line of its own before ours.
+            self.error = error
 
 
 def load_function(name: str) -> Callable[[Any], None]:

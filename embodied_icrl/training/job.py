@@ -1,22 +1,32 @@
-"""A training job: run directory, environments, policy and trainer put together, and what happens between updates."""
+"""A training job: run directory, environments, policy and trainer, and what happens between updates."""
 
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from embodied_icrl.common.config import to_dict
-from embodied_icrl.common.errors import RunError
+from embodied_icrl.common.config import build, to_dict
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.common.files import atomic_write_json
 from embodied_icrl.common.seeds import derived_seed
+from embodied_icrl.envs.base import TrialVectorEnv
 from embodied_icrl.envs.vector import make_envs
-from embodied_icrl.evaluation.in_context import evaluate_in_context
+from embodied_icrl.evaluation.in_context import References, evaluate_in_context
 from embodied_icrl.evaluation.plots import plot_training
 from embodied_icrl.policy import Policy
-from embodied_icrl.runs.checkpoint import find_checkpoint, load_checkpoint, save_checkpoint
+from embodied_icrl.runs.checkpoint import (
+    Checkpoint,
+    find_checkpoint,
+    has_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from embodied_icrl.runs.metrics import MetricsLog
 from embodied_icrl.runs.run import Run, open_run
 from embodied_icrl.training import state as saved_state
@@ -37,9 +47,9 @@ class JobResult:
 
 
 def train(config: TrainConfig) -> JobResult:
-    """Train (or go on training) in the run directory `config.run`.
+    """Train, or go on training, in the run directory `config.run`.
 
-    Every process that torchrun started calls this with the same config.
+    Every process of the job calls this with the same config; torchrun's environment variables say which is which.
 
     Raises:
         ConfigError, RunError: with one sentence that says what to change.
@@ -48,13 +58,21 @@ def train(config: TrainConfig) -> JobResult:
         torch.set_num_threads(config.threads)
     ranks = join(choose_device(config.device))
     try:
-        return _train(config, ranks)
+        with contextlib.ExitStack() as stack:
+            run = _open(config, ranks)
+            stack.callback(run.close)
+            envs = _make_envs(config, ranks)
+            stack.callback(envs.close)
+            trainer = Trainer(config, build_policy(config, envs, ranks.device), envs, ranks)
+            _restore(trainer, run)
+            log = stack.enter_context(_metrics_log(trainer, run)) if ranks.is_main else None
+            return Job(trainer, run, log).run_to_end()
     finally:
         leave()
 
 
-def build_policy(config: TrainConfig, envs: Any, device: torch.device) -> Policy:
-    """A policy with fresh weights that depend on the seed only."""
+def build_policy(config: TrainConfig, envs: TrialVectorEnv, device: torch.device) -> Policy:
+    """A policy whose weights depend on the seed only, or come from `config.init_from`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(config.seed, "weights"))
         policy = Policy(
@@ -63,21 +81,215 @@ def build_policy(config: TrainConfig, envs: Any, device: torch.device) -> Policy
             envs.single_action_space,
             envs.max_episode_steps,
         )
+    if config.init_from is not None:
+        load_weights(policy, config.init_from)
     return policy.to(device)
 
 
-def _train(config: TrainConfig, ranks: Ranks) -> JobResult:
-    run = open_run(...)
-    envs = make_envs(
+def load_weights(policy: Policy, source: str) -> None:
+    """Start from the weights of a run's newest checkpoint, or of a checkpoint directory.
+
+    Raises:
+        RunError: there is no checkpoint.
+        ConfigError: its weights don't fit; names the first that doesn't.
+    """
+    path = Path(source)
+    if (path / "checkpoints").is_dir() or not (path / "manifest.json").is_file():
+        path = find_checkpoint(path)
+    weights, own = load_checkpoint(path).tensors("policy"), policy.state_dict()
+    for name in [*own, *weights]:
+        theirs, ours = (tuple(w[name].shape) if name in w else None for w in (weights, own))
+        if theirs != ours:
+            raise ConfigError(
+                f"init_from={source} doesn't fit this policy: {name} is "
+                f"{theirs or 'absent'} there and {ours or 'absent'} here; use the same policy.* "
+                "and an environment with the same spaces"
+            )
+    policy.load_state_dict(weights)
+
+
+def _open(config: TrainConfig, ranks: Ranks) -> Run:
+    resume = {"true": True, "false": False}.get(str(config.resume).lower(), "auto")
+    return open_run(
+        config.run,
+        to_dict(config),
+        resume=resume,  # type: ignore[arg-type]
+        fill_defaults=lambda stored: to_dict(build(stored, TrainConfig)),
+        rank=ranks.rank,
+        barrier=ranks.barrier,
+    )
+
+
+def _make_envs(config: TrainConfig, ranks: Ranks) -> TrialVectorEnv:
+    n = config.vector.num_envs
+    return make_envs(
         config.env,
-        config.vector.num_envs,
+        n,
         split="train",
         seed=config.seed,
-        first_index=ranks.rank * config.vector.num_envs,
-        total_envs=ranks.world_size * config.vector.num_envs,
+        first_index=ranks.rank * n,
+        total_envs=ranks.world_size * n,
         workers=config.vector.workers,
     )
-    with contextlib.closing(envs):
-        policy = build_policy(config, envs, ranks.device)
-        trainer = Trainer(config, policy, envs, ranks)
-        ...
+
+
+def _restore(trainer: Trainer, run: Run) -> None:
+    """Go on from the run's newest complete checkpoint, if it has one."""
+    ranks = trainer.ranks
+    if not (run.resumed and has_checkpoint(run.path)):
+        ranks.broadcast(trainer.policy.state_dict().values())
+        return
+    checkpoint = load_checkpoint(find_checkpoint(run.path))
+    tensors = {name: checkpoint.tensors(name) for name in ("policy", "optimizer")}
+    saved_state.load_shared(trainer, tensors, checkpoint.state)
+    if ranks.is_main:
+        print(f"resuming {run.path} from {checkpoint.name}", file=sys.stderr)
+        for difference in checkpoint.differences(ranks.world_size):
+            print(f"warning: {difference}: not bit-identical from here on", file=sys.stderr)
+    if checkpoint.world_size == ranks.world_size:
+        saved_state.load_rank(trainer, checkpoint.rank_state(ranks.rank))
+    else:
+        saved_state.begin_next_trial(trainer, _trials_begun(checkpoint, trainer))
+
+
+def _trials_begun(checkpoint: Checkpoint, trainer: Trainer) -> int:
+    """Trials per environment after which this job, of another size, meets only new tasks."""
+    begun = trainer.counters.trial + bool(trainer.counters.position)
+    return -(-begun * checkpoint.world_size // trainer.ranks.world_size)
+
+
+def _metrics_log(trainer: Trainer, run: Run) -> MetricsLog:
+    logging = trainer.config.logging
+    log = MetricsLog(
+        run,
+        tensorboard=logging.tensorboard,
+        wandb_project=logging.wandb_project if logging.wandb else None,
+    )
+    log.truncate(trainer.counters.update)
+    return log
+
+
+@dataclass
+class Job:
+    """The loop around the trainer: metrics, figures, evaluations, checkpoints, and when to stop.
+
+    Everything but `max_seconds` and stop signals goes by environment steps, never by the clock.
+    """
+
+    trainer: Trainer
+    run: Run
+    log: MetricsLog | None
+    references: References | None = field(default=None)
+
+    def run_to_end(self) -> JobResult:
+        """Train until `total_steps`, `max_seconds` or a stop signal; the last state is saved."""
+        trainer, config = self.trainer, self.trainer.config
+        counters, ranks = trainer.counters, trainer.ranks
+        report = ProgressReport(
+            config.trainer.total_steps,
+            counters.step,
+            enabled=config.logging.progress and ranks.is_main,
+            log_every_s=config.logging.log_every_s,
+        )
+        save_due, stopping, signal = False, False, 0
+        with StopRequest() as request, report:
+            while not trainer.finished and not (stopping and trainer.can_checkpoint):
+                before = counters.step
+                row = trainer.update_once()
+                signal = ranks.any(request.pending())
+                if not stopping and (signal or self._out_of_time()):
+                    stopping = True
+                    self._say_stopping(report, signal)
+                if self._evaluation_due(before, stopping):
+                    row |= self._evaluate(report)
+                self._write(row, report)
+                save_due |= _crossed(before, counters.step, config.checkpoint.every_steps)
+                ending = trainer.finished or stopping
+                if (save_due or ending) and trainer.can_checkpoint:
+                    save_due = False
+                    self._save()
+                trainer.restart_clock()
+            self._draw()
+        return JobResult(self.run.path, counters.step, 0 if trainer.finished else signal)
+
+    def _out_of_time(self) -> bool:
+        limit = self.trainer.config.trainer.max_seconds
+        late = limit is not None and self.trainer.counters.wall_s >= limit
+        return bool(self.trainer.ranks.any(int(late)))
+
+    def _say_stopping(self, report: ProgressReport, signal: int) -> None:
+        reason = f"signal {signal}" if signal else "trainer.max_seconds is over"
+        wait = "" if self.trainer.can_checkpoint else " at the end of the running trial"
+        report.say(f"{reason}: stopping with a checkpoint{wait}")
+
+    def _evaluation_due(self, before: int, stopping: bool) -> bool:
+        settings = self.trainer.config.evaluation
+        if self.trainer.finished:
+            return settings.final
+        return not stopping and _crossed(
+            before, self.trainer.counters.step, settings.every_steps
+        )
+
+    def _evaluate(self, report: ProgressReport) -> dict[str, Any]:
+        """Evaluate on rank 0 while the others wait; returns entries for the metrics row."""
+        found: dict[str, Any] = {}
+        trainer = self.trainer
+        if trainer.ranks.is_main:
+            config, step = trainer.config, trainer.counters.step
+            result = evaluate_in_context(
+                trainer.policy,
+                config.env,
+                config.evaluation.settings,
+                references=self.references,
+                trained_steps=config.ppo.num_steps,
+                labels={"experiment": config.name, "checkpoint": f"step_{step}"},
+            )
+            self.references = result.references
+            folder = self.run.folder("evaluation")
+            atomic_write_json(folder / f"training-step_{step}.json", result.summary())
+            found = {f"eval/{name}": value for name, value in result.first_and_last().items()}
+            report.say(f"evaluation at step {step:,}: {_text(found)}")
+        trainer.ranks.barrier()
+        return found
+
+    def _write(self, row: Mapping[str, Any], report: ProgressReport) -> None:
+        report.update(row["step"], row["steps_per_s"], row["return_first"], row["return_last"])
+        if self.log is None:
+            return
+        self.log.write(row)
+        every = self.trainer.config.logging.figure_every_updates
+        if every and row["update"] % every == 0:
+            self._draw()
+
+    def _draw(self) -> None:
+        """Bring figures/training.png up to date."""
+        if self.log is not None:
+            plot_training(self.run.metrics, self.run.folder("figures") / "training.png")
+
+    def _save(self) -> None:
+        trainer = self.trainer
+        save_checkpoint(
+            self.run,
+            trainer.counters.step,
+            tensors=saved_state.shared_tensors(trainer),
+            state=saved_state.shared_state(trainer),
+            rank_state=saved_state.rank_state(trainer),
+            policy=trainer.policy.describe(),
+            rank=trainer.ranks.rank,
+            world_size=trainer.ranks.world_size,
+            barrier=trainer.ranks.barrier,
+            keep=trainer.config.checkpoint.keep,
+        )
+
+
+def _crossed(before: int, after: int, every: int) -> bool:
+    """Whether a multiple of `every` lies in (before, after]."""
+    return every > 0 and before // every != after // every
+
+
+def _text(found: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name.removeprefix('eval/')} {value:.2f}"
+        for name, value in found.items()
+        if value is not None
+    )

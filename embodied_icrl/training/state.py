@@ -30,7 +30,6 @@ def shared_state(trainer: Trainer) -> dict[str, Any]:
     return {
         "counters": asdict(trainer.counters),
         "optimizer_steps": trainer.updater.optimizer_steps,
-        "config": {"num_envs": trainer.envs.num_envs},
     }
 
 
@@ -93,6 +92,16 @@ def load_rank(trainer: Trainer, state: dict[str, Any]) -> None:
         trainer.rebuild_cache(store_values=False)
     else:
         trainer.cache.load_state_dict(trial["cache"])
+
+
+def begin_next_trial(trainer: Trainer, trials: int) -> None:
+    """Leave the trial that was running: a job of another size can't continue it.
+
+    Random streams begin anew under names that no earlier part of the run has used.
+    """
+    trainer.counters.trial = trials
+    trainer.counters.position = 0
+    trainer.seed_streams(f"from update {trainer.counters.update}")
 
 
 def _bytes(state: Any) -> Tensor:

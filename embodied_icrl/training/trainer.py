@@ -53,11 +53,11 @@ class Trainer:
         self.ranks = ranks
         self.counters = Counters()
         self.autocast = torch.bfloat16 if config.dtype == "bfloat16" else None
-        seed, rank = config.seed, ranks.rank
-        self.shuffle_rng = derived_rng(seed, "shuffle", rank)
-        self.minibatch_rng = derived_rng(seed, "minibatches", rank)
-        self.act_generator = self._generator("actions")
-        self.dropout_generator = self._generator("depth dropout")
+        self.minibatch_rng = np.random.default_rng()
+        self.shuffle_rng = np.random.default_rng()
+        self.act_generator = torch.Generator(device=ranks.device)
+        self.dropout_generator = torch.Generator(device=ranks.device)
+        self.seed_streams("from the start")
         ppo = config.ppo
         self.rollout = Rollout(policy, envs.num_envs, ppo.num_steps)
         # Never a ring: detached updates read the keys of the whole trial, and the bootstrap steps back by one.
@@ -73,10 +73,13 @@ class Trainer:
         )
         self.restart_wall_clock()
 
-    def _generator(self, name: str) -> torch.Generator:
-        generator = torch.Generator(device=self.ranks.device)
-        generator.manual_seed(derived_seed(self.config.seed, name, self.ranks.rank))
-        return generator
+    def seed_streams(self, name: str) -> None:
+        """Start this rank's random streams; `name` tells apart the parts of a run."""
+        seed, rank = self.config.seed, self.ranks.rank
+        for rng, use in ((self.minibatch_rng, "minibatches"), (self.shuffle_rng, "shuffle")):
+            rng.bit_generator.state = derived_rng(seed, use, rank, name).bit_generator.state
+        for generator, use in ((self.act_generator, "actions"), (self.dropout_generator, "dropout")):
+            generator.manual_seed(derived_seed(seed, use, rank, name))
 
     def update_once(self) -> dict[str, Any]:
         """Collect one segment and update the policy on it; returns a row for metrics.jsonl."""
