@@ -66,6 +66,8 @@ def dispatch(arguments: list[str]) -> None:
     if any(argument in ("-h", "--help") for argument in rest):
         print(command_help(name, command.doc, command.config_name))
         return
+    if name == "bench" and rest and "=" not in rest[0] and not rest[0].startswith("-"):
+        rest[0] = f"name={rest[0]}"
     run_through_hydra(name, command, rest)
 
 
