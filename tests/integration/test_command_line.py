@@ -1,0 +1,181 @@
+"""The command line as a person uses it: exit statuses, one-line errors, several processes, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from embodied_icrl.cli.compose import compose
+from embodied_icrl.common.config import build, to_dict
+from embodied_icrl.common.paths import config_dir
+from embodied_icrl.runs.metrics import read_metrics
+from embodied_icrl.training.config import TrainConfig
+
+TINY = [
+    "env.dim=3", "env.horizon=5", "vector.num_envs=4", "ppo.num_steps=24", "ppo.minibatches=2",
+    "policy.width=16", "policy.mlp_width=32", "policy.heads=2", "evaluation.final=false",
+    "logging.tensorboard=false",
+]  # fmt: skip
+
+
+def start(*words: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "embodied_icrl", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=cwd,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def run(*words: str, cwd: Path | None = None) -> tuple[int, str, str]:
+    process = start(*words, cwd=cwd)
+    out, err = process.communicate(timeout=150)
+    return process.returncode, out, err
+
+
+def test_help_lists_commands_groups_and_documented_keys() -> None:
+    code, out, _ = run("--help")
+    assert code == 0 and "train" in out and "evaluate" in out and "video" in out
+    code, out, _ = run("train", "--help")
+    assert code == 0
+    assert "demo" in out and "ppo.gamma=0.99" in out and "discount per step" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian"], "did you mean 'train'"),
+        (["train", "ppo.lerning_rate=1"], "did you mean 'ppo.learning_rate'"),
+        (["train", "experiment=demmo"], "available: dark_key_to_door"),
+        (["train", "ppo.num_steps=211"], "use num_steps=210 or 212"),
+        (["train", "ppo.epochs=many"], "ppo.epochs"),
+        (["train", "name=a,b"], "quote"),
+        (["train", "--config-dir", "nowhere"], "no such directory"),
+        (["evaluate", "run=nowhere"], "nowhere"),
+        (["train", "init_from=nowhere", "run=r"], "nowhere"),
+        (["train", "device=cuda", "run=r"], "device=cpu"),
+    ],
+)
+def test_usage_errors_are_one_line_and_status_2(
+    words: list[str], message: str, tmp_path: Path
+) -> None:
+    code, _, err = run(*words, cwd=tmp_path)
+    assert code == 2, err
+    assert message in err
+    assert len(err.strip().splitlines()) == 1, err
+
+
+def test_a_users_config_directory_needs_nothing_from_the_package(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from embodied_icrl.envs.darkroom import DarkroomConfig\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(DarkroomConfig):\n"
+        "    dim: int = 3\n"
+    )
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "mine.yaml").write_text("_target_: mine.Mine\nhorizon: 5\ndim: 3\n")
+    words = [word for word in TINY if not word.startswith("env.")]
+    code, _, err = run(
+        "train", "--config-dir", str(tmp_path), "env=mine", f"run={tmp_path}/run",
+        "trainer.total_steps=100", *words,
+    )  # fmt: skip
+    assert code == 0, err
+    assert read_metrics(tmp_path / "run")
+
+
+def test_two_processes_train_and_a_signal_stops_them_with_a_checkpoint(tmp_path: Path) -> None:
+    words = ["train", "processes=2", f"run={tmp_path}/run", *TINY]
+    process = start(*words, "trainer.total_steps=100_000_000")
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 100
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "Traceback" not in err
+    assert "checkpoint saved" in err
+    done = read_metrics(tmp_path / "run")[-1]["step"]
+    assert (tmp_path / "run" / "checkpoints" / f"step_{done}").is_dir()
+    code, _, err = run(*words, f"trainer.total_steps={done + 400}")
+    assert code == 2 and "may only grow" in err  # the first command asked for more
+    code, _, err = run("train", "processes=1", f"run={tmp_path}/other", *TINY,
+                       "trainer.total_steps=100", "ppo.updates_per_rollout=4")  # fmt: skip
+    assert code == 0, err
+
+
+def test_a_failing_rank_ends_the_job_with_its_traceback(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from embodied_icrl.envs.darkroom import DarkroomConfig\n"
+        "@dataclass(frozen=True)\n"
+        "class Broken(DarkroomConfig):\n"
+        "    dim: int = 3\n"
+        "    def build(self, *args, first_index=0, **rest):\n"
+        "        envs = super().build(*args, first_index=first_index, **rest)\n"
+        "        if first_index:\n"
+        "            steps, step = iter(range(99)), envs.step\n"
+        "            def fail(actions):\n"
+        "                if next(steps) == 40:\n"
+        "                    raise ZeroDivisionError('wheels came off')\n"
+        "                return step(actions)\n"
+        "            envs.step = fail\n"
+        "        return envs\n"
+    )
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "broken.yaml").write_text("_target_: broken.Broken\nhorizon: 5\ndim: 3\n")
+    words = [word for word in TINY if not word.startswith("env.")]
+    started = time.monotonic()
+    code, _, err = run(
+        "train", "--config-dir", str(tmp_path), "env=broken", f"run={tmp_path}/run", "processes=2",
+        "trainer.total_steps=1_000_000", *words,
+    )  # fmt: skip
+    assert code == 1
+    assert "wheels came off" in err and "in fail" in err
+    assert "training process 1 failed" in err
+    assert time.monotonic() - started < 120
+
+
+def test_every_experiment_and_ablation_composes_into_a_valid_config() -> None:
+    for name in sorted(path.stem for path in (config_dir() / "experiment").glob("*.yaml")):
+        config = build(resolved(compose("train", [f"experiment={name}"])), TrainConfig)
+        assert config.name == name
+        for ablation in (config_dir() / "ablation").glob("*.yaml"):
+            changed = compose("train", [f"experiment={name}", f"ablation={ablation.stem}"])
+            assert build(resolved(changed), TrainConfig) != config
+
+
+def test_the_configuration_files_name_every_key_with_its_default() -> None:
+    """Hydra refuses overrides of keys that the files don't have, so they must have all."""
+    composed = resolved(compose("train"))
+    defaults = to_dict(TrainConfig(env=build(composed["env"])))
+    for group in ("policy", "ppo", "vector", "trainer", "logging", "checkpoint", "env"):
+        assert composed[group] == defaults[group], group
+    assert composed["evaluation"].keys() == defaults["evaluation"].keys()
+    assert composed["evaluation"]["settings"].keys() == defaults["evaluation"]["settings"].keys()
+    assert composed.keys() == defaults.keys()
+
+
+def test_environment_files_name_every_key() -> None:
+    for path in (config_dir() / "env").glob("*.yaml"):
+        composed = resolved(compose("train", [f"env={path.stem}"]))
+        assert composed["env"].keys() == to_dict(build(composed["env"]), target=True).keys()
+
+
+def resolved(node: dict[str, object]) -> dict[str, object]:
+    from omegaconf import OmegaConf
+
+    plain = OmegaConf.to_container(OmegaConf.create(node), resolve=True)
+    assert isinstance(plain, dict)
+    return json.loads(json.dumps(plain))

@@ -1,0 +1,99 @@
+"""Two processes with n environments each against one process with 2n."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from embodied_icrl.training.distributed import Ranks
+from embodied_icrl.training.update import Bootstrap
+from tests.training.tiny import tiny_config, tiny_trainer
+
+SETTINGS: dict[str, Any] = {
+    "ppo": {"num_steps": 12, "updates_per_rollout": 2, "epochs": 2, "minibatches": 2,
+            "grad_accumulation": 2, "learning_rate": 0.01},
+}  # fmt: skip
+
+
+def update(trainer: Any, *, full: bool) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+    bootstrap: Bootstrap = trainer._bootstrap()
+    row = trainer.updater.update(
+        trainer.rollout, trainer.cache, bootstrap, full=full, progress=0.0
+    )
+    return row, {k: v.clone() for k, v in trainer.policy.state_dict().items()}
+
+
+def collect_with_fixed_actions(trainer: Any, rows: slice) -> None:
+    """Sampling must not depend on how environments are spread: actions come from a table."""
+    table = torch.randint(5, (12, 8), generator=torch.Generator().manual_seed(5))
+    act = trainer.policy.act
+
+    def act_by_table(batch: Any, cache: Any, *rest: Any, **named: Any) -> Any:
+        t = cache.length
+        _, _, value = act(batch, cache, *rest, **named)
+        action = table[t % 12, rows]
+        cache.truncate(t)
+        features = trainer.policy.evaluate_actions(batch, action[:, None], cache.past(t))
+        act(batch, cache, *rest, **named)
+        return action, features[0][:, 0].detach(), value
+
+    trainer.policy.act = act_by_table
+    trainer.collector.start_trial(trainer._task_ids())
+    trainer.collector.collect(12)
+    trainer.policy.act = act
+
+
+def run_rank(rank: int, port: int, queue: Any) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=2)
+    trainer = tiny_trainer(tiny_config(num_envs=4, **SETTINGS), rank=rank, world_size=2)
+    trainer.ranks.broadcast(trainer.policy.state_dict().values())
+    collect_with_fixed_actions(trainer, slice(4 * rank, 4 * rank + 4))
+    row, weights = update(trainer, full=True)
+    queue.put((rank, row, {k: v.numpy() for k, v in weights.items()}))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def test_two_ranks_equal_one() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=run_rank, args=(r, port, queue)) for r in range(2)]
+    for process in processes:
+        process.start()
+    results = {rank: (row, weights) for rank, row, weights in (queue.get(timeout=60) for _ in processes)}
+    for process in processes:
+        process.join(30)
+        assert process.exitcode == 0
+
+    trainer = tiny_trainer(tiny_config(num_envs=8, **SETTINGS))
+    start = {k: v.clone() for k, v in trainer.policy.state_dict().items()}
+    collect_with_fixed_actions(trainer, slice(0, 8))
+    row, weights = update(trainer, full=True)
+    moved = 0.0
+    for name, tensor in weights.items():
+        for rank in (0, 1):
+            other = torch.from_numpy(results[rank][1][name])
+            torch.testing.assert_close(other, tensor, atol=1e-6, rtol=1e-5)
+        moved += float((tensor - start[name]).abs().sum())
+    assert moved > 0.1
+    for key in ("loss/policy", "loss/value", "entropy", "approx_kl", "grad_norm", "explained_variance"):
+        assert results[0][0][key] == pytest.approx(row[key], abs=1e-5), key
+        assert results[0][0][key] == results[1][0][key]
+
+
+def test_one_process_needs_no_group() -> None:
+    ranks = Ranks(0, 1, torch.device("cpu"))
+    assert ranks.any(5) == 5
+    assert ranks.sum(torch.tensor(3.0)) == 3.0
+    ranks.barrier()

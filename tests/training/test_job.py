@@ -1,0 +1,255 @@
+"""A training job from start to end: what it leaves, stopping, exact resume, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from embodied_icrl.common.errors import ConfigError, ObservationError, RunError
+from embodied_icrl.envs.darkroom import DarkroomConfig
+from embodied_icrl.envs.grid_house_config import GridHouseConfig
+from embodied_icrl.evaluation.in_context import EvaluationConfig
+from embodied_icrl.runs.metrics import read_metrics
+from embodied_icrl.training.config import (
+    CheckpointConfig,
+    LoggingConfig,
+    TrainConfig,
+    TrainerConfig,
+    TrainEvaluationConfig,
+)
+from embodied_icrl.training.job import train
+from embodied_icrl.training.trainer import Trainer
+from tests.training.tiny import tiny_config
+
+TIMES = ("wall_s", "steps_per_s", "time_collect_s", "time_update_s", "time_refresh_s")
+QUICK_EVALUATION = EvaluationConfig(n_trials=4, n_episodes=2, num_envs=4, reference_trials=2)
+
+
+def job_config(run: Path, *, steps: int = 800, **settings: Any) -> TrainConfig:
+    settings.setdefault("checkpoint", CheckpointConfig(every_steps=0))
+    return tiny_config(
+        run=str(run),
+        trainer=TrainerConfig(total_steps=steps),
+        evaluation=TrainEvaluationConfig(every_steps=0, final=False, settings=QUICK_EVALUATION),
+        logging=LoggingConfig(progress=False, tensorboard=False, figure_every_updates=0),
+        **settings,
+    )
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [
+        {key: value for key, value in row.items() if key not in TIMES} for row in read_metrics(run)
+    ]
+
+
+def test_a_run_leaves_what_was_promised(tmp_path: Path) -> None:
+    config = replace(
+        job_config(tmp_path / "run"),
+        evaluation=TrainEvaluationConfig(every_steps=400, settings=QUICK_EVALUATION),
+        logging=LoggingConfig(progress=False, tensorboard=True),
+    )
+    result = train(config)
+    run = result.run
+    assert result.signal == 0 and result.step >= 800
+    log = read_metrics(run)
+    needed = {
+        "update", "step", "wall_s", "steps_per_s", "return_first", "return_last", "loss/policy",
+        "loss/value", "entropy", "approx_kl", "clip_fraction", "grad_norm", "lr",
+    }  # fmt: skip
+    assert needed <= log[0].keys()
+    assert log[0]["return_first"] is None and log[-1]["return_last"] is not None
+    assert [row["update"] for row in log] == list(range(1, len(log) + 1))
+    assert sum("eval/return_last" in row for row in log) == 2
+    assert (run / "figures" / "training.png").stat().st_size > 10_000
+    assert list((run / "tensorboard").iterdir())
+    summary = json.loads((run / "evaluation" / f"training-step_{result.step}.json").read_text())
+    assert summary["format"] == 1 and len(summary["metrics"]["return"]["mean"]) == 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"ppo": {"refresh": False, "shuffle_episodes": False, "context_gradient": "detached"}},
+        {"policy": {"rope": "episode", "depth_dropout": 0.3, "window": 7}},
+        {"env": GridHouseConfig(size=5, n_rooms=1, n_types=2, horizon=6, view_size=3)},
+    ],
+)
+def test_resume_inside_a_trial_is_bit_identical(tmp_path: Path, settings: dict[str, Any]) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(job_config(whole, steps=1200, **settings))
+    # 420 steps are no multiple of a trial's 80: the checkpoint falls inside one.
+    first = train(job_config(parts, steps=420 if "env" not in settings else 350, **settings))
+    state = json.loads(
+        (parts / "checkpoints" / f"step_{first.step}" / "state.json").read_text()
+    )
+    assert state["counters"]["position"] != 0
+    train(job_config(parts, steps=1200, **settings))
+    # The schedules don't depend on total_steps here, so nothing else may differ either.
+    assert rows(parts) == rows(whole)
+    assert read_metrics(parts)[-1]["wall_s"] > read_metrics(parts)[0]["wall_s"]
+
+
+def test_rows_after_the_checkpoint_are_cut(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    train(job_config(run, steps=400))
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"update": 999, "step": 99999, "wall_s": 1.0}) + "\n{\"upd")
+    train(job_config(run, steps=800))
+    updates = [row["update"] for row in read_metrics(run)]
+    assert updates == list(range(1, len(updates) + 1))
+
+
+def test_a_signal_stops_with_a_checkpoint_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Trainer.update_once
+
+    def update_and_signal(self: Trainer) -> dict[str, Any]:
+        row = original(self)
+        if row["update"] == 3:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return row
+
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train(job_config(whole))
+    monkeypatch.setattr(Trainer, "update_once", update_and_signal)
+    stopped = train(job_config(run))
+    assert stopped.signal == signal.SIGUSR1
+    assert [row["update"] for row in read_metrics(run)] == [1, 2, 3]
+    assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
+    monkeypatch.undo()
+    assert train(job_config(run)).signal == 0
+    assert rows(run) == rows(whole)
+
+
+def test_the_time_cap_saves_and_stops(tmp_path: Path) -> None:
+    config = job_config(tmp_path / "run", steps=10**9)
+    config = replace(config, trainer=TrainerConfig(total_steps=10**9, max_seconds=0.5))
+    result = train(config)
+    assert result.signal == 0
+    assert (result.run / "checkpoints" / f"step_{result.step}").is_dir()
+
+
+def test_environments_without_state_are_saved_at_trial_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from embodied_icrl.envs.batched import BatchedTrialEnv
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    monkeypatch.setattr(BatchedTrialEnv, "can_save_state", False)
+    frequent = CheckpointConfig(every_steps=1, keep=0)
+    train(job_config(whole, steps=960, checkpoint=frequent))
+    for path in (whole / "checkpoints").glob("step_*"):
+        assert json.loads((path / "state.json").read_text())["counters"]["position"] == 0
+    train(job_config(parts, steps=480, checkpoint=frequent))
+    train(job_config(parts, steps=960, checkpoint=frequent))
+    assert rows(parts) == rows(whole)
+
+
+def test_refusals_to_resume(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    config = job_config(run, steps=200)
+    with pytest.raises(RunError, match="no run"):
+        train(replace(config, resume=True))
+    train(config)
+    with pytest.raises(RunError, match="resume=true"):
+        train(replace(config, resume=False))
+    with pytest.raises(RunError, match=r"ppo\.gamma was 0\.99, now 0\.5"):
+        train(job_config(run, steps=400, ppo={"gamma": 0.5}))
+    with pytest.raises(RunError, match="may only grow"):
+        train(job_config(run, steps=100))
+    other = LoggingConfig(progress=False, tensorboard=False, log_every_s=3.0)
+    assert train(replace(config, logging=other, threads=2)).step >= 200
+
+
+def test_an_unwritable_run_directory_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(RunError, match="can't write to the run directory"):
+        train(job_config(tmp_path / "file" / "run"))
+
+
+def test_weights_of_another_run(tmp_path: Path) -> None:
+    train(job_config(tmp_path / "a", steps=200))
+    config = replace(job_config(tmp_path / "b", steps=200), init_from=str(tmp_path / "a"), seed=5)
+    train(config)
+    with pytest.raises(ConfigError, match="doesn't fit this policy: .*policy"):
+        train(
+            replace(
+                job_config(tmp_path / "c", policy={"width": 32}), init_from=str(tmp_path / "a")
+            )
+        )
+    with pytest.raises(RunError, match="nowhere"):
+        train(replace(job_config(tmp_path / "d"), init_from=str(tmp_path / "nowhere")))
+
+
+def test_a_bad_observation_names_key_environment_and_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from embodied_icrl.envs.darkroom import Darkroom
+
+    original = Darkroom._observe
+    calls = iter(range(10**6))
+
+    def observe(self: Darkroom) -> dict[str, np.ndarray]:
+        observation = original(self)
+        if next(calls) == 9:
+            bad = observation["position"].copy()
+            bad[2] = 77
+            return {"position": bad}
+        return observation
+
+    monkeypatch.setattr(Darkroom, "_observe", observe)
+    with pytest.raises(ObservationError, match="'position' of environment 2 at step 9"):
+        train(job_config(tmp_path / "run"))
+
+
+def test_a_changed_number_of_processes_goes_on_with_new_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    first = train(job_config(run, steps=420))
+    path = run / "checkpoints" / f"step_{first.step}"
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["world_size"] = 3
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    result = train(job_config(run, steps=800))
+    assert result.step >= 800
+    assert "world_size was 3, now 1" in capsys.readouterr().err
+
+
+def test_depends_on_the_seed_only(tmp_path: Path) -> None:
+    runs = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(replace(job_config(tmp_path / name, steps=200), seed=seed))
+        runs[name] = rows(tmp_path / name)
+    assert runs["a"] == runs["b"]
+    assert runs["a"] != runs["c"]
+
+
+def test_no_thread_is_left(tmp_path: Path) -> None:
+    before = threading.active_count()
+    train(job_config(tmp_path / "run", steps=200))
+    assert threading.active_count() == before
+
+
+def test_learning_happens_on_one_task(tmp_path: Path) -> None:
+    # 3 x 3 cells: enough to see the return rise, far from solving anything.
+    env = DarkroomConfig(dim=3, horizon=8)
+    ppo = {
+        "num_steps": 36, "updates_per_rollout": 2, "epochs": 3, "minibatches": 4,
+        "learning_rate": 3e-3,
+    }  # fmt: skip
+    train(job_config(tmp_path / "run", steps=60_000, env=env, ppo=ppo, num_envs=32))
+    log = read_metrics(tmp_path / "run")
+    early = np.mean([row["return_last"] for row in log[4:12]])
+    late = np.mean([row["return_last"] for row in log[-8:]])
+    assert late > 1.5 * early
