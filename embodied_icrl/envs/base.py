@@ -57,6 +57,9 @@ class TrialVectorEnv(VectorEnv):
             observation (the terminal one included).
     """
 
+    action_names: tuple[str, ...] = ()
+    """Words for Discrete actions, by their number, for videos; may be empty."""
+
     def __init__(
         self,
         num_envs: int,
