@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
 from embodied_icrl.common.config import option
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.envs.base import TrialVectorEnv
-from embodied_icrl.envs.vector import make_envs
+from embodied_icrl.envs.vector import EnvConfig, make_envs
 from embodied_icrl.evaluation.actors import OracleActor, PolicyActor, RandomActor, check_fit
 from embodied_icrl.evaluation.progress import EvaluationProgress
 from embodied_icrl.evaluation.statistics import summarise_metrics, summarise_regret
@@ -68,21 +68,6 @@ class EvaluationConfig:
         if self.n_episodes is None and self.n_steps is None:
             return TrialLength(DEFAULT_EPISODES)
         return TrialLength(self.n_episodes, self.n_steps)
-
-
-class EnvConfig(Protocol):
-    """What an environment's config dataclass can do."""
-
-    def build(
-        self,
-        num_envs: int,
-        *,
-        split: str = "train",
-        seed: int = 0,
-        first_index: int = 0,
-        total_envs: int | None = None,
-    ) -> TrialVectorEnv:
-        """The environments of a split."""
 
 
 @dataclass(frozen=True)

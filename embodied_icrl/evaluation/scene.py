@@ -14,7 +14,6 @@ from embodied_icrl.evaluation.canvas import (
     FAINT,
     GREEN,
     INK,
-    ORANGE,
     RED,
     RULE,
     SAND,
@@ -151,22 +150,22 @@ def _map(canvas: Canvas, scene: Scene) -> None:
 
     for episode in scene.episodes[:-1]:
         canvas.path([place(p) for p in episode.path], _blend(FAINT, 0.5), 2)
-    for column, row, label in scene.state.targets:
-        _target(canvas, place((column, row)), label, box)
+    targets = [(place((column, row)), label) for column, row, label in scene.state.targets]
+    for centre, _ in targets:
+        canvas.disc(centre, 13, None, (255, 255, 255), 6)
+        canvas.disc(centre, 12, None, GREEN, 4)
     path = [place(p) for p in scene.episodes[-1].path]
     canvas.path(path, BLUE, 4)
-    if path:
-        canvas.disc(path[0], 5, (255, 255, 255), BLUE)
+    canvas.disc(path[0], 5, (255, 255, 255), BLUE)
+    for centre, label in targets:
+        if label:
+            _label(canvas, centre, label, box)
     column, row, heading = scene.state.pose
     _agent(canvas, place((column, row)), heading)
 
 
-def _target(canvas: Canvas, centre: Point, label: str, box: tuple[int, int, int, int]) -> None:
-    """A ring with its label, kept inside the panel."""
-    canvas.disc(centre, 13, None, (255, 255, 255), 6)
-    canvas.disc(centre, 12, None, GREEN, 4)
-    if not label:
-        return
+def _label(canvas: Canvas, centre: Point, label: str, box: tuple[int, int, int, int]) -> None:
+    """A target's name beside its ring, inside the panel."""
     x, y = centre
     right = x < box[0] + 0.7 * box[2]
     place = (x + 17, y) if right else (x - 17, y)
@@ -181,12 +180,12 @@ def _target(canvas: Canvas, centre: Point, label: str, box: tuple[int, int, int,
 def _agent(canvas: Canvas, centre: Point, heading: float | None) -> None:
     """A disc, or an arrow head that points to ``heading`` (radians clockwise from up)."""
     if heading is None:
-        canvas.disc(centre, 9, ORANGE, (255, 255, 255))
+        canvas.disc(centre, 10, BLUE, (255, 255, 255))
         return
     x, y = centre
     corners = [(0.0, 14.0), (2.5, 12.0), (3.14159, 5.0), (-2.5, 12.0)]
     shape = [(x + r * sin(heading + angle), y - r * cos(heading + angle)) for angle, r in corners]
-    canvas.draw.polygon(shape, fill=ORANGE, outline=(255, 255, 255), width=2)
+    canvas.draw.polygon(shape, fill=BLUE, outline=(255, 255, 255), width=2)
 
 
 def _attention(canvas: Canvas, view: AttentionView) -> None:
@@ -203,7 +202,7 @@ def _attention(canvas: Canvas, view: AttentionView) -> None:
     values = [100 * view.sink, *(100 * mass for mass in recent)]
     colours = [FAINT, *([BLUE] * len(recent))]
     canvas.bars((left, _PANEL_TOP + side + 30, PANEL, 138), "attention per episode, %", values,
-                colours, top=100.0, labels=labels, form="{:.0f}")  # fmt: skip
+                colours, top=max(values), labels=labels, form="{:.0f}")  # fmt: skip
 
 
 def _numbers(canvas: Canvas, scene: Scene) -> None:

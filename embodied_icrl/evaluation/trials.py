@@ -190,9 +190,9 @@ def _run_batch(
         finished = recorder.end(info, token)
         if on_step is not None:
             on_step(int(running.sum()), finished)
+        actor.observe(observation, reward, terminated, truncated, info)
         if recorder.done.all():
             return recorder.table()
-        actor.observe(observation, reward, terminated, truncated, info)
         ended = np.asarray(terminated) | np.asarray(truncated)
 
 

@@ -114,13 +114,13 @@ def test_training_is_not_disturbed():
     policy = tiny_policy(DARKROOM).train()
     weights = {name: value.clone() for name, value in policy.state_dict().items()}
     torch.manual_seed(7)
-    np.random.seed(7)  # noqa: NPY002
-    states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    np.random.seed(7)
+    states = torch.get_rng_state(), np.random.get_state()[1].copy()
     for context in ("full", "shuffled"):
         evaluate_in_context(policy, DARKROOM, config(context=context, n_demos=1))
     assert policy.training
     assert torch.equal(states[0], torch.get_rng_state())
-    np.testing.assert_array_equal(states[1], np.random.get_state()[1])  # noqa: NPY002
+    np.testing.assert_array_equal(states[1], np.random.get_state()[1])
     for name, value in policy.state_dict().items():
         assert torch.equal(value, weights[name])
 
