@@ -71,9 +71,9 @@ def interleaved(
 
 def ratio(slow: Sequence[Sample], fast: Sequence[Sample], clock: str = "cpu_s") -> float:
     """How many times as long the first takes: the median over rounds."""
-    return statistics.median(
-        getattr(a, clock) / max(getattr(b, clock), 1e-9) for a, b in zip(slow, fast, strict=True)
-    )
+    pairs = zip(slow, fast, strict=True)
+    ratios = [getattr(a, clock) / max(getattr(b, clock), 1e-9) for a, b in pairs]
+    return float(statistics.median(ratios))
 
 
 def per_item(samples: Sequence[Sample], items: float) -> Row:
@@ -100,8 +100,8 @@ def peak_rss_mib() -> float:
     except (OSError, StopIteration):
         import resource
 
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return float(peak) / (1024**2 if sys.platform == "darwin" else 1024)
+        unit = 1024 if sys.platform == "linux" else 1024**2
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
 def allocations(work: Callable[[], object]) -> tuple[int, int]:
