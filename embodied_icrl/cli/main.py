@@ -23,6 +23,7 @@ class Command:
     function: str
     config_name: str
     doc: str
+    open_keys: tuple[str, ...] = ()  # groups whose keys come from a run, not from the YAML
 
 
 COMMANDS = {
@@ -35,9 +36,10 @@ COMMANDS = {
         "embodied_icrl.cli.evaluate:run_evaluate",
         "evaluate",
         "the in-context learning curve of a run, on held-out tasks",
+        open_keys=("env",),
     ),
     "video": Command(
-        "embodied_icrl.cli.video:run_video", "video", "film trials of a run"
+        "embodied_icrl.cli.video:run_video", "video", "film trials of a run", open_keys=("env",)
     ),
     "bench": Command(
         "embodied_icrl.cli.bench:run_bench", "bench", "measure speed and memory (in a checkout)"
@@ -78,6 +80,7 @@ def run_through_hydra(name: str, command: Command, rest: list[str]) -> None:
     # Exceptions reach `main` instead of being printed by Hydra, which would exit with 1.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     _add_config_dirs_to_path(rest)
+    rest = [_opened(argument, command.open_keys) for argument in rest]
     task = _Task(command.function)
     sys.argv = [f"embodied-icrl {name}", *rest]
     entry = hydra.main(
@@ -115,6 +118,11 @@ def load_function(name: str) -> Callable[[Any], None]:
     module, _, attribute = name.partition(":")
     function: Callable[[Any], None] = getattr(importlib.import_module(module), attribute)
     return function
+
+
+def _opened(argument: str, open_keys: Sequence[str]) -> str:
+    """`env.n_rooms=4` as `++env.n_rooms=4`: Hydra refuses keys that the YAML doesn't list."""
+    return f"++{argument}" if argument.startswith(tuple(f"{key}." for key in open_keys)) else argument
 
 
 def _add_config_dirs_to_path(arguments: list[str]) -> None:
