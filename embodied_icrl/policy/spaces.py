@@ -27,7 +27,12 @@ def describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
             "high": _bound(space.high),
         }
     if isinstance(space, spaces.Discrete):
-        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+        return {
+            "kind": "Discrete",
+            "n": int(space.n),
+            "start": int(space.start),
+            "dtype": str(space.dtype),
+        }
     if isinstance(space, spaces.MultiDiscrete):
         return {
             "kind": "MultiDiscrete",
@@ -50,7 +55,8 @@ def space_from_description(data: dict[str, Any]) -> spaces.Space[Any]:
         low, high = (_read_bound(data[side], shape, dtype) for side in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        return spaces.Discrete(data["n"], start=data["start"])
+        dtype = np.dtype(data["dtype"])
+        return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
     if kind == "MultiDiscrete":
         dtype = np.dtype(data["dtype"])
         nvec, start = (np.asarray(data[name], dtype) for name in ("nvec", "start"))

@@ -154,7 +154,6 @@ class Transformer(nn.Module):
     A rotary position turns queries and keys; the sink's key is never turned.
     """
 
-    frequencies: Tensor
     sink_token: nn.Parameter | None
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -162,12 +161,11 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.width)
         self.depth_dropout = config.depth_dropout
+        self.head_dim = config.head_dim
         if config.sink == "token":
             self.sink_token = nn.Parameter(torch.randn(config.width))
         else:
             self.sink_token = None
-        exponent = torch.arange(0, config.head_dim, 2, dtype=torch.float64) / config.head_dim
-        self.register_buffer("frequencies", ROPE_BASE**-exponent, persistent=False)
 
     def forward(
         self,
@@ -219,7 +217,10 @@ class Transformer(nn.Module):
 
     def rotation(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine `[..., head_dim / 2]` of rotary angles at `positions`."""
-        angles = positions[..., None].to(self.frequencies.dtype) * self.frequencies
+        # Made here, not kept in a buffer: that would be rounded with the weights' type.
+        size, device = self.head_dim, positions.device
+        exponent = torch.arange(0, size, 2, dtype=torch.float64, device=device) / size
+        angles = positions[..., None] * ROPE_BASE**-exponent
         return angles.cos().to(dtype), angles.sin().to(dtype)
 
     def _layers(self) -> list[Block]:

@@ -1,0 +1,262 @@
+"""What is stored of an observation, and what the policy makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from safetensors.torch import save_file
+
+from embodied_icrl.common.config import build
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.policy import Policy, PolicyConfig
+from embodied_icrl.policy.images import ImageEncoder, ImageEncoderConfig
+from tests.policy import user_encoders
+from tests.policy.test_parity import assert_steps_equal_forward
+from tests.policy.toy import make_batch, make_policy
+
+EVERYTHING = spaces.Dict(
+    {
+        "type": spaces.Discrete(3, start=2),
+        "view": spaces.MultiDiscrete([[3, 3], [4, 300]], start=[[1, 0], [0, -1]]),
+        "bits": spaces.MultiBinary(4),
+        "pose.x": spaces.Box(-1, 1, (2, 2), np.float64),
+        "counts": spaces.Box(0, 99, (2,), np.int64),
+        "ram": spaces.Box(0, 255, (3,), np.uint8),
+        "camera": spaces.Box(0, 255, (20, 12, 3), np.uint8),
+    }
+)
+
+
+def sample(space: spaces.Dict, envs: int, seed: int = 0) -> dict[str, np.ndarray]:
+    space.seed(seed)
+    rows = [space.sample() for _ in range(envs)]
+    return {key: np.stack([row[key] for row in rows]) for key in space.spaces}
+
+
+def test_every_kind_of_space_at_once() -> None:
+    policy = make_policy(observations=EVERYTHING)
+    obs = sample(EVERYTHING, 5)
+    policy.check(obs, 0)
+    stored = policy.prepare(obs)
+    for key, (shape, dtype) in policy.stored_spec().items():
+        assert stored[key].shape == (5, *shape) and stored[key].dtype == dtype, key
+    assert torch.equal(stored["type"][:, 0].long(), torch.tensor(obs["type"] - 2))
+    assert stored["type"].dtype == torch.uint8 and stored["view"].dtype == torch.int32
+    start = np.array([[1, 0], [0, -1]])
+    assert np.array_equal(stored["view"].numpy(), (obs["view"] - start).reshape(5, 4))
+    assert stored["camera"].dtype == torch.uint8 and stored["camera"].shape == (5, 20, 12, 3)
+    assert_steps_equal_forward(policy)
+
+
+@pytest.mark.parametrize("key", EVERYTHING.spaces)
+def test_every_key_reaches_the_policy(key: str) -> None:
+    policy = make_policy(observations=EVERYTHING)
+    obs, other = sample(EVERYTHING, 4, seed=0), sample(EVERYTHING, 4, seed=1)
+    batch = policy.new_batch(4, 1)
+    batch.episode_start.fill_(True)
+    values = []
+    for source in (obs, {**obs, key: other[key]}):
+        for name, stored in policy.prepare(source).items():
+            batch.stored[name][:, 0] = stored
+        values.append(policy.evaluate_actions(batch, torch.zeros(4, 1, dtype=torch.int64))[2])
+    values[0].sum().backward()
+    changed = (other[key] != obs[key]).reshape(4, -1).any(axis=1)
+    assert changed.any()
+    assert np.array_equal(((values[0] - values[1]).abs() > 1e-9).numpy()[:, 0], changed)
+    assert all(p.grad is not None for name, p in policy.named_parameters() if "actor" not in name)
+
+
+@pytest.mark.parametrize("name", ["episode_start", "terminal", "step_in_episode"])
+def test_flags_and_step_reach_the_policy(name: str) -> None:
+    policy = make_policy()
+    batch = make_batch(policy, 2, 1)
+    changed = batch.map(torch.clone)
+    getattr(changed, name)[0] = ~getattr(batch, name)[0] if name != "step_in_episode" else 3
+    values = [
+        policy.evaluate_actions(each, torch.zeros(2, 1, dtype=torch.int64))[2]
+        for each in (batch, changed)
+    ]
+    assert ((values[0] - values[1]).abs() > 1e-6)[:, 0].tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("actions", "action"),
+    [
+        (spaces.Discrete(5), 3),
+        (spaces.MultiDiscrete([3, 4]), torch.tensor([1, 3])),
+        (spaces.Box(-1, 1, (2,)), torch.tensor([0.5, 0.0])),
+    ],
+    ids=["discrete", "multi", "box"],
+)
+def test_previous_action_and_reward_reach_the_policy(
+    actions: spaces.Space[Any], action: Any
+) -> None:
+    policy = make_policy(actions=actions)
+    batch = policy.new_batch(2, 1)
+    value = policy.evaluate_actions(batch, policy.empty_actions(2, 1).abs())[2]
+    batch.prev_action[0, 0] = action
+    batch.prev_reward[1, 0] = 1.0
+    after = policy.evaluate_actions(batch, policy.empty_actions(2, 1).abs())[2]
+    assert ((after - value).abs() > 1e-6).all()
+
+
+def test_reward_is_no_input_where_it_must_not_be() -> None:
+    policy = make_policy(reward_input="none")
+    batch = make_batch(policy, 2, 5)
+    actions = torch.zeros(2, 5, dtype=torch.int64)
+    value = policy.evaluate_actions(batch, actions)[2]
+    batch.prev_reward += 1.0
+    assert torch.equal(policy.evaluate_actions(batch, actions)[2], value)
+
+
+IMAGES = [(8, 8, 3), (3, 64, 48), (96, 96, 4), (5, 5, 1), (1, 30, 7), (256, 256, 3)]
+
+
+@pytest.mark.parametrize("shape", IMAGES, ids=str)
+def test_images_of_any_size_and_layout(shape: tuple[int, ...]) -> None:
+    encoder = ImageEncoderConfig().build("camera", spaces.Box(0, 255, shape, np.uint8))
+    images = np.random.default_rng(0).integers(0, 256, (2, *shape), dtype=np.uint8)
+    features = encoder(encoder.prepare(images, torch.device("cpu")))
+    assert features.shape == (2, encoder.feature_size)
+    assert encoder.feature_size <= 64 * 64
+    assert (features[0] - features[1]).abs().max() > 1e-3
+    assert features.abs().max() < 20
+
+
+def test_the_layout_of_an_image_may_be_said() -> None:
+    space = spaces.Box(0, 255, (8, 8, 8), np.uint8)
+    last = ImageEncoderConfig(layout="hwc").build("camera", space)
+    first = ImageEncoderConfig(layout="chw").build("camera", space)
+    first.load_state_dict(last.state_dict())
+    images = torch.randint(0, 256, (2, 8, 8, 8), dtype=torch.uint8)
+    torch.testing.assert_close(first(images.movedim(-1, 1)), last(images))
+    with pytest.raises(ConfigError, match="layout"):
+        ImageEncoderConfig(layout="wch")
+    with pytest.raises(ConfigError, match="no uint8 image"):
+        ImageEncoderConfig().build("camera", spaces.Box(0, 1, (8, 8, 3)))
+
+
+def test_images_in_chunks_give_the_same_features_and_gradients() -> None:
+    space = spaces.Box(0, 255, (9, 9, 3), np.uint8)
+    encoder = ImageEncoder("camera", space, ImageEncoderConfig(channels=2)).double()
+    images = torch.randint(0, 256, (7, 9, 9, 3), dtype=torch.uint8)
+    results = []
+    for chunk in (100, 3):
+        encoder.chunk = chunk
+        encoder.zero_grad()
+        features = encoder(images)
+        features.square().sum().backward()
+        with torch.no_grad():
+            torch.testing.assert_close(encoder(images), features)
+        results.append([features, *(p.grad for p in encoder.parameters())])
+    for got, want in zip(*results, strict=True):
+        torch.testing.assert_close(got, want)
+
+
+CAMERA = spaces.Dict({"camera": spaces.Box(0, 255, (4, 4, 3), np.uint8)})
+MODULE = "tests.policy.user_encoders"
+
+
+def frozen_config(path: Path | str, **changes: Any) -> PolicyConfig:
+    node = {
+        "_target_": "embodied_icrl.policy.frozen.FrozenEncoderConfig",
+        "module": f"{MODULE}.Backbone",
+        "weights": str(path),
+        **changes,
+    }
+    sizes = {"width": 16, "heads": 2, "mlp_width": 16}
+    return build({**sizes, "encoders": {"camera": node}}, PolicyConfig)
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    torch.manual_seed(3)
+    path = tmp_path / "backbone.safetensors"
+    save_file(user_encoders.Backbone().state_dict(), path)
+    return path
+
+
+@pytest.mark.parametrize("store_as", ["float16", "float32"])
+def test_frozen_features_are_computed_once_and_stored(weights: Path, store_as: str) -> None:
+    config = frozen_config(weights, store_as=store_as, chunk=2)
+    policy = Policy(config, CAMERA, spaces.Discrete(3), 5).eval()
+    dtype = getattr(torch, store_as)
+    assert policy.stored_spec() == {"camera": ((6,), dtype)}
+    obs = sample(CAMERA, 3)
+    user_encoders.Backbone.calls = 0
+    stored = policy.prepare(obs)
+    assert user_encoders.Backbone.calls == 2, "three images, two at a time"
+    torch.manual_seed(3)
+    expected = user_encoders.Backbone()(torch.tensor(obs["camera"])).flatten(1)
+    torch.testing.assert_close(stored["camera"], expected.to(dtype))
+
+    batch = policy.new_batch(3, 1)
+    batch.stored["camera"][:, 0] = stored["camera"]
+    user_encoders.Backbone.calls = 0
+    policy.act(batch, policy.new_cache(3, 1))
+    policy.evaluate_actions(batch, torch.zeros(3, 1, dtype=torch.int64))[2].sum().backward()
+    assert user_encoders.Backbone.calls == 0
+    assert not any("network" in name for name in policy.state_dict())
+    assert not any("Backbone" in type(module).__name__ for module in policy.modules())
+
+
+def test_frozen_encoders_come_back_with_the_policy(weights: Path) -> None:
+    policy = Policy(frozen_config(weights), CAMERA, spaces.Discrete(3), 5)
+    again = Policy.from_description(policy.describe())
+    again.load_state_dict(policy.state_dict())
+    obs = sample(CAMERA, 3)
+    assert torch.equal(again.prepare(obs)["camera"], policy.prepare(obs)["camera"])
+
+
+def test_frozen_encoders_that_can_not_be_had(weights: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.pt"
+    torch.save({"bias": torch.zeros(2)}, other)
+    cases = [
+        (
+            frozen_config(tmp_path / "no.safetensors"),
+            r"encoders.camera.weights: no file .*no\.safe",
+        ),
+        (frozen_config(other), "encoders.camera.weights: .* don't fit"),
+        (
+            frozen_config(weights, module=f"{MODULE}.Missing"),
+            "encoders.camera.module: can't import",
+        ),
+        (frozen_config(weights, module="no_such.thing"), "encoders.camera.module: can't import"),
+        (frozen_config(weights, module="thing"), "dotted name"),
+        (frozen_config(weights, module=f"{MODULE}.not_a_module"), "no torch module"),
+        (frozen_config(weights, module=f"{MODULE}.__name__"), "not a function"),
+    ]
+    for config, message in cases:
+        with pytest.raises(ConfigError, match=message) as caught:
+            Policy(config, CAMERA, spaces.Discrete(3), 5)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_encoder_of_one_s_own() -> None:
+    space = spaces.Dict({"x": spaces.Box(-1, 1, (3,)), "y": spaces.Box(-1, 1, (2,))})
+    node = {"encoders": {"x": {"_target_": f"{MODULE}.SquaresConfig", "gain": 2.0}}}
+    policy = make_policy(observations=space, encoders=build(node, PolicyConfig).encoders)
+    assert_steps_equal_forward(policy)
+    assert any("gain" in name for name, _ in policy.named_parameters())
+
+
+def test_bad_spaces_and_encoders() -> None:
+    act = spaces.Discrete(2)
+    with pytest.raises(ConfigError, match="Dict observation space"):
+        Policy(PolicyConfig(), spaces.Box(-1, 1, (3,)), act, 5)
+    with pytest.raises(ConfigError, match="'a' is nested"):
+        Policy(PolicyConfig(), spaces.Dict({"a": spaces.Dict({"b": act})}), act, 5)
+    with pytest.raises(ConfigError, match="'words': no encoder for a Text space"):
+        Policy(PolicyConfig(), spaces.Dict({"words": spaces.Text(5)}), act, 5)
+    config = PolicyConfig(encoders={"camra": ImageEncoderConfig()})
+    with pytest.raises(
+        ConfigError, match=r"encoders\.camra: no such observation; there are camera"
+    ):
+        Policy(config, CAMERA, act, 5)
+    with pytest.raises(ConfigError, match="_target_"):
+        build({"encoders": {"camera": {"channels": 8}}}, PolicyConfig)
