@@ -38,7 +38,6 @@ class EvaluateConfig:
     checkpoint: str | int = option("latest", "latest, N or step_N")
     context: Literal["full", "cleared", "shuffled", "all"] = option("full", "the agent's memory")
     output: str | None = option(None, "JSON file")
-    env: dict[str, Any] | None = option(None, "changes to the run's environment")
     device: str = option("cpu", "cpu, cuda or auto")
     threads: int = option(1, "torch CPU threads; 0: torch's default")
     progress: bool = option(True, "a progress bar, if the output is a terminal")
@@ -47,27 +46,28 @@ class EvaluateConfig:
 
 def run_evaluate(node: Any) -> None:
     """Evaluate a run's policy in context, write the report, print what matters of it."""
-    command, rest = split_config(node, EvaluateConfig)
+    command, rest, env = split_config(node, EvaluateConfig)
     settings = build({**rest, "context": "full"}, EvaluationConfig)
     set_threads(command.threads)
-    trained = load_trained(command.run, command.checkpoint, command.device, command.env)
+    trained = load_trained(command.run, command.checkpoint, command.device, env)
     length = with_episodes(settings, trained)
     contexts = CONTROLS if command.context == "all" else (command.context,)
     results = evaluate_contexts(trained, length, contexts, progress=command.progress)
-    output = command.output or default_output(trained, settings, command)
+    output = command.output or default_output(trained, settings, command.context, env_name(env))
     paths = write_report(results, Path(output))
     print_report(combined_summary(results), paths)
 
 
-def split_config(node: Any, cls: type[Any]) -> tuple[Any, dict[str, Any]]:
-    """A command's own keys as its config, and the others as plain data."""
+def split_config(node: Any, cls: type[Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """A command's own keys as its config, the others as plain data, and those of ``env``."""
     from omegaconf import OmegaConf
 
     plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=False)
     assert isinstance(plain, dict)
     own = {field.name for field in dataclasses.fields(cls)}
+    env = plain.pop("env", None) or {}
     rest = {str(key): value for key, value in plain.items() if key not in own}
-    return build({key: plain[key] for key in own & plain.keys()}, cls), rest
+    return build({key: plain[key] for key in own & plain.keys()}, cls), rest, env
 
 
 def set_threads(threads: int) -> None:
@@ -111,24 +111,24 @@ def evaluate_contexts(
 
 
 def default_output(
-    trained: TrainedPolicy, settings: EvaluationConfig, command: EvaluateConfig
+    trained: TrainedPolicy, settings: EvaluationConfig, context: str, env: str
 ) -> Path:
     """Where a report goes that was given no name: one that other settings don't have."""
-    everything = command.context == "all"
-    context = "full" if everything else command.context
+    everything = context == "all"
+    context = "full" if everything else context
     name = default_name(
         trained.checkpoint,
         dataclasses.replace(settings, context=context),  # type: ignore[arg-type]
         everything=everything,
-        extra=env_name(command.env),
+        extra=env,
     )
     return output_folder(trained.run, "evaluation") / f"{name}.json"
 
 
-def env_name(overrides: Mapping[str, Any] | None) -> str:
+def env_name(overrides: Mapping[str, Any]) -> str:
     """Changes to the environment as a part of a file name."""
     parts = []
-    for key, value in (overrides or {}).items():
+    for key, value in overrides.items():
         if key == "_target_":
             value = str(value).rsplit(".", 1)[-1].removesuffix("Config")
         text = f"{key.strip('_')}_{value}"

@@ -122,7 +122,8 @@ def load_function(name: str) -> Callable[[Any], None]:
 
 def _opened(argument: str, open_keys: Sequence[str]) -> str:
     """`env.n_rooms=4` as `++env.n_rooms=4`: Hydra refuses keys that the YAML doesn't list."""
-    return f"++{argument}" if argument.startswith(tuple(f"{key}." for key in open_keys)) else argument
+    is_open = argument.startswith(tuple(f"{key}." for key in open_keys))
+    return f"++{argument}" if is_open else argument
 
 
 def _add_config_dirs_to_path(arguments: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,6 @@ class VideoCommandConfig:
     n_trials: int = option(1, "trials to film")
     n_episodes: int | None = option(None, "episodes per trial; null: as the experiment, else 10")
     output: str | None = option(None, "MP4 file")
-    env: dict[str, Any] | None = option(None, "changes to the run's environment")
     device: str = option("cpu", "cpu, cuda or auto")
     threads: int = option(1, "torch CPU threads; 0: torch's default")
     debug: bool = option(False, "full tracebacks for usage errors")
@@ -32,36 +32,38 @@ class VideoCommandConfig:
 
 def run_video(node: Any) -> None:
     """Film trials, one MP4 each, and print where they are."""
-    command, rest = split_config(node, VideoCommandConfig)
+    command, rest, env = split_config(node, VideoCommandConfig)
     check_positive("n_trials", command.n_trials)
     set_threads(command.threads)
     trained = None
     if command.run is not None:
-        trained = load_trained(command.run, command.checkpoint, command.device, command.env)
+        trained = load_trained(command.run, command.checkpoint, command.device, env)
     if command.n_episodes is not None:
         rest["n_episodes"] = command.n_episodes
     elif trained is not None and trained.n_episodes is not None:
         rest["n_episodes"] = trained.n_episodes
     config = build(rest, VideoConfig)
-    env_config = _env_config(command, trained)
+    env_config = trained.env_config if trained else _env_config(env)
     title = f"{trained.experiment}, {trained.checkpoint}" if trained else ""
     for trial in range(config.trial, config.trial + command.n_trials):
-        path = _path(command, config, trained, trial)
+        path = _path(command, config, trained, trial, env_name(env))
         of_trial = dataclasses.replace(config, trial=trial)
         policy = trained.policy if trained else None
         print(record_trial(policy, env_config, path, of_trial, title=title))
 
 
-def _env_config(command: VideoCommandConfig, trained: TrainedPolicy | None) -> Any:
-    if trained is not None:
-        return trained.env_config
-    if not command.env or "_target_" not in command.env:
+def _env_config(env: Mapping[str, Any]) -> Any:
+    if "_target_" not in env:
         raise ConfigError("nothing to film: give run=DIR, or an environment like env=darkroom")
-    return build(command.env, path="env")
+    return build(env, path="env")
 
 
 def _path(
-    command: VideoCommandConfig, config: VideoConfig, trained: TrainedPolicy | None, trial: int
+    command: VideoCommandConfig,
+    config: VideoConfig,
+    trained: TrainedPolicy | None,
+    trial: int,
+    env: str,
 ) -> Path:
     """The MP4 of a trial."""
     if command.output is not None:
@@ -72,6 +74,6 @@ def _path(
     parts += [config.agent if config.agent != "policy" else ""]
     parts += [config.context if config.context != "full" else ""]
     parts += [f"{config.n_demos}_demos" if config.n_demos else ""]
-    parts += ["attention" if config.attention else "", env_name(command.env)]
+    parts += ["attention" if config.attention else "", env]
     folder = output_folder(trained.run, "videos") if trained else Path.cwd()
     return folder / f"{'-'.join(part for part in parts if part)}.mp4"
