@@ -55,7 +55,8 @@ def space_from_description(data: dict[str, Any]) -> spaces.Space[Any]:
         low, high = (_read_bound(data[side], shape, dtype) for side in ("low", "high"))
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
-        dtype = np.dtype(data["dtype"])
+        # The first checkpoints did not say, and had Gymnasium's default.
+        dtype = np.dtype(data.get("dtype", "int64"))
         return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
     if kind == "MultiDiscrete":
         dtype = np.dtype(data["dtype"])
