@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-HIDDEN = -2
-"""Attention group of forgotten tokens; no token in sight has it."""
-
+from embodied_icrl.policy.past import Past
 
 CONVERSION_BLOCK = 1 << 20
 """Numbers of a half-precision cache that are widened at a time (4 MiB in float32)."""
@@ -257,32 +255,3 @@ class KVCache:
         self.positions[:held].copy_(state["positions"])
         for name in ("episode", "episode_from", "visible_from"):
             getattr(self, name).copy_(state[name])
-
-
-class Past:
-    """A constant view of the first tokens of a cache, for training without a gradient into them.
-
-    Attributes:
-        length: tokens per environment.
-        episode: int64 `[rows]`; index of the episode that runs at the end.
-    """
-
-    def __init__(self, cache: KVCache, length: int, rows: Tensor | slice) -> None:
-        self.length = length
-        self._cache = cache
-        self._rows = rows
-        self.episode_ids = cache.episode_ids[rows, :length]
-        self.episode = (
-            self.episode_ids[:, -1] if length else torch.full_like(cache.episode[rows], -1)
-        )
-        self.visible_from = cache.visible_from[rows] if cache.forgets else None
-
-    def keys_values(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of one layer, each `[rows, heads, length, head_dim]`."""
-        keys, values = self._cache.data[layer]
-        return keys[:, :, : self.length][self._rows], values[:, :, : self.length][self._rows]
-
-    def join(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """The past's keys and values of a layer, followed by new ones `[rows, heads, n, ...]`."""
-        keys, values = self.keys_values(layer)
-        return torch.cat([keys.to(k.dtype), k], dim=2), torch.cat([values.to(v.dtype), v], dim=2)

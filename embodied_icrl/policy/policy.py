@@ -12,12 +12,19 @@ from torch import Tensor, nn
 
 from embodied_icrl.common.config import build, to_dict
 from embodied_icrl.common.errors import ConfigError, ObservationError
+from embodied_icrl.policy.actions import (
+    empty_actions,
+    from_env_action,
+    no_action,
+    to_env_action,
+)
 from embodied_icrl.policy.batch import StepBatch
-from embodied_icrl.policy.cache import HIDDEN, KVCache, Past
+from embodied_icrl.policy.cache import KVCache
 from embodied_icrl.policy.config import PolicyConfig
 from embodied_icrl.policy.decode import Decoder
 from embodied_icrl.policy.encoders import TokenEncoder, make_observations
 from embodied_icrl.policy.heads import make_head
+from embodied_icrl.policy.past import Past, sight_groups
 from embodied_icrl.policy.prefill import CacheWriter, row_groups
 from embodied_icrl.policy.spaces import describe_space, space_from_description
 from embodied_icrl.policy.transformer import Span, Transformer
@@ -97,15 +104,19 @@ class Policy(nn.Module):
     @property
     def no_action(self) -> int:
         """What stands for "no previous action"."""
-        return 0 if isinstance(self.action_space, spaces.Box) else -1
+        return no_action(self.action_space)
 
     def empty_actions(self, *shape: int) -> Tensor:
-        """ "No action" for `[env]` or `[env, step]`, on the CPU, with the action's own axis."""
-        space = self.action_space
-        if isinstance(space, spaces.Box):
-            return torch.zeros(*shape, int(np.prod(space.shape)), dtype=torch.float32)
-        inner = () if isinstance(space, spaces.Discrete) else (int(np.prod(space.shape or ())),)
-        return torch.full((*shape, *inner), -1, dtype=torch.int64)
+        """The "no action" of `[env]` or `[env, step]`, on the CPU, with the action's own axis."""
+        return empty_actions(self.action_space, *shape)
+
+    def to_env_action(self, action: Tensor) -> np.ndarray:
+        """Actions `[env, ...]` as the environment takes them; a Box is clipped to its bounds."""
+        return to_env_action(self.action_space, action)
+
+    def from_env_action(self, action: Any) -> Tensor:
+        """Environment actions `[env, ...]` (an oracle's) as the policy stores them."""
+        return from_env_action(self.action_space, action).to(self.device)
 
     def new_batch(self, envs: int, steps: int) -> StepBatch:
         """An empty `StepBatch` `[envs, steps]` on the device, to be filled with `put`."""
@@ -122,30 +133,6 @@ class Policy(nn.Module):
             terminal=flags[1],
             step_in_episode=torch.zeros(envs, steps, dtype=torch.int64, device=device),
         )
-
-    def to_env_action(self, action: Tensor) -> np.ndarray:
-        """Actions `[env, ...]` as the environment takes them; a Box is clipped to its bounds."""
-        array: np.ndarray = action.detach().cpu().numpy().copy()
-        space = self.action_space
-        if isinstance(space, spaces.Discrete):
-            array += space.start
-            return array
-        if isinstance(space, spaces.MultiDiscrete):
-            return (array + space.start).astype(space.dtype)
-        assert isinstance(space, spaces.Box)
-        shaped = array.reshape(len(array), *space.shape)
-        clipped: np.ndarray = np.clip(shaped, space.low, space.high).astype(space.dtype)
-        return clipped
-
-    def from_env_action(self, action: Any) -> Tensor:
-        """Environment actions `[env, ...]` (an oracle's) as the policy stores them."""
-        array = np.asarray(action)
-        space = self.action_space
-        if isinstance(space, spaces.Box):
-            flat = array.reshape(len(array), -1)
-            return torch.as_tensor(flat, dtype=torch.float32, device=self.device)
-        start = space.start  # type: ignore[attr-defined]
-        return torch.as_tensor(array - start, dtype=torch.int64, device=self.device)
 
     # Memory
 
@@ -321,9 +308,12 @@ class Policy(nn.Module):
         start = 0 if past is None else past.length
         base = -1 if past is None else past.episode[:, None]
         ids = base + batch.episode_start.cumsum(dim=1)
+        all_ids = ids if past is None else torch.cat([past.episode_ids, ids], dim=1)
+        visible_from = None if past is None else past.visible_from
+        groups = sight_groups(all_ids, self.config.inter_episode, visible_from)
         span = Span(
             query_start=start,
-            groups=self._groups(ids, past),
+            groups=groups,
             rotation=self._rotation(ids, start),
         )
         features = self.transformer(
@@ -336,21 +326,6 @@ class Policy(nn.Module):
         params, value = self._heads(features)
         log_prob, entropy = self.actor.log_prob_entropy(params, actions)
         return log_prob, entropy, value
-
-    def _groups(self, ids: Tensor, past: Past | None) -> Tensor | None:
-        """Attention groups of past and new tokens; see `Span`."""
-        hides = past is not None and past.visible_from is not None
-        if self.config.inter_episode and not hides:
-            return None
-        if past is None:
-            return ids
-        groups = torch.cat([past.episode_ids, ids], dim=1)
-        if self.config.inter_episode:
-            groups = torch.zeros_like(groups)
-        if past.visible_from is not None:
-            position = torch.arange(groups.shape[1], device=groups.device)
-            groups = groups.masked_fill(position < past.visible_from[:, None], HIDDEN)
-        return groups
 
     def _rotation(self, ids: Tensor, start: int) -> tuple[Tensor, Tensor] | None:
         """Rotary positions of tokens `[env, step]` from trial position `start` on.

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from embodied_icrl.policy.cache import HIDDEN, KVCache
+from embodied_icrl.policy.cache import KVCache
+from embodied_icrl.policy.past import sight_groups
 from embodied_icrl.policy.transformer import KeysValues, Memory
 
 GROUP_NUMBERS = 1 << 24
@@ -69,13 +70,7 @@ class CacheWriter:
 
     def groups(self, ids: Tensor, inter_episode: bool) -> Tensor | None:
         """Attention groups `[env, keys]`, of new tokens with episode `ids`; None: all see all."""
-        if inter_episode and not self.cache.forgets:
-            return None
-        groups = torch.cat([self._old_ids, ids], dim=1)
-        if inter_episode:
-            groups = torch.zeros_like(groups)
-        if self.cache.forgets:
-            first = self.cache.length - self.held
-            position = torch.arange(first, first + self.keys, device=groups.device)
-            groups = groups.masked_fill(position < self.cache.visible_from[:, None], HIDDEN)
-        return groups
+        all_ids = torch.cat([self._old_ids, ids], dim=1)
+        visible_from = self.cache.visible_from if self.cache.forgets else None
+        first = self.cache.length - self.held
+        return sight_groups(all_ids, inter_episode, visible_from, first)

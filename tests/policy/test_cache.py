@@ -201,6 +201,7 @@ def allocated_bytes(policy: Policy, at: int, capacity: int) -> int:
     cache.append_id(torch.ones(envs, dtype=torch.bool))
     cache.length = at
     token = make_batch(policy, envs, 1)
+    token.episode_start.fill_(False)
     policy.act(token, cache)
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True

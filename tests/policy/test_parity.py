@@ -159,6 +159,17 @@ def test_the_future_changes_nothing_in_the_past() -> None:
         torch.testing.assert_close(after[1], before[1], rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("span", ["ring", "ring, episode"])
+def test_a_window_on_a_cache_that_keeps_everything(span: str) -> None:
+    policy = make_policy(rope="trial", **SPANS[span])
+    batch = make_batch(policy, ENVS, STEPS)
+    whole, ring = policy.new_cache(ENVS, STEPS, ring=False), policy.new_cache(ENVS, STEPS)
+    assert ring.ring and not whole.ring
+    _, _, expected = act_through(policy, batch, ring)
+    _, _, values = act_through(policy, batch, whole)
+    torch.testing.assert_close(values, expected, rtol=0, atol=1e-10)
+
+
 def test_a_context_longer_than_the_ring_and_than_any_capacity() -> None:
     policy = make_policy(window=5)
     batch = make_batch(policy, 2, 60)
