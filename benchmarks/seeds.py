@@ -1,11 +1,11 @@
-"""Train and evaluate named experiments over seeds, and fill the README's table of results. Resumable.
+"""Train and evaluate experiments over seeds, and fill the README's table. Resumable.
 
     python benchmarks/seeds.py                     # everything that is missing, then the table
     python benchmarks/seeds.py --experiments demo --seeds 1 2
     python benchmarks/seeds.py --render            # the table only, from benchmarks/results/seeds/
 
-A row is finished once its result file exists; a training that was stopped goes on from its checkpoint. A seed that
-fails is a row that says so. Rows without a result are shown as missing.
+A row is finished once its result file exists; a training that was stopped goes on from its
+checkpoint. A seed that fails is a row that says so. Rows without a result are shown as missing.
 """
 
 from __future__ import annotations

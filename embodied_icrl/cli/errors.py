@@ -23,8 +23,8 @@ def exit_status(work: Callable[[], None], *, debug: bool) -> int:
     """Do the work; print what went wrong, if anything did.
 
     Returns:
-        0 done; 2 after a usage or configuration error (one line; a traceback with `debug`); 1 after any
-        other exception (its traceback); 128 + n after signal n.
+        0 done; 2 after a usage or configuration error (one line; a traceback with `debug`); 1 after
+        any other exception (its traceback); 128 + n after signal n.
     """
     try:
         work()

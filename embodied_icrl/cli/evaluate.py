@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from embodied_icrl.common.config import build, option
@@ -139,18 +141,20 @@ def env_name(overrides: Mapping[str, Any]) -> str:
 def print_report(report: Mapping[str, Any], paths: Sequence[Path]) -> None:
     """A table of first and last thirds, and where the files are."""
     console = Console()
-    table = Table(title=f"{report['experiment']} {report['checkpoint']}, {report['split']} tasks")
+    title = f"{report['experiment']} {report['checkpoint']}, {report['split']} tasks"
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), title_justify="left")
     table.add_column("memory")
     table.add_column("metric")
     for column in ("first third", "last third", "random", "oracle"):
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", no_wrap=True)
     controls: Mapping[str, Any] = report.get("controls", {})
     for context, part in {report["context"]: report, **controls}.items():
         for metric in report["metrics"]:
             references = [(report["references"][n] or {}).get(metric) for n in ("random", "oracle")]
             thirds = [part[third].get(metric) for third in ("first_third", "last_third")]
             cells = [_interval(third) for third in thirds]
-            table.add_row(context, metric, *cells, *map(_number, references))
+            row = (context, metric, *cells, *map(_number, references))
+            table.add_row(*map(escape, row))
     console.print(table)
     console.print("first and last third of a trial's episodes: mean and 95% interval")
     if report["longer_than_training"]:
@@ -165,7 +169,7 @@ def print_report(report: Mapping[str, Any], paths: Sequence[Path]) -> None:
 def _interval(third: Mapping[str, Any] | None) -> str:
     if third is None or third["mean"] is None:
         return "-"
-    return f"{third['mean']:.3g} ({third['low']:.3g} to {third['high']:.3g})"
+    return f"{third['mean']:.3g} [{third['low']:.3g}, {third['high']:.3g}]"
 
 
 def _number(value: float | None) -> str:

@@ -16,12 +16,14 @@ Usage: embodied-icrl COMMAND key=value ...
 Commands:
 {commands}
 
-`embodied-icrl COMMAND --help` lists the groups and keys of a command. All commands go through Hydra, so
-`--multirun` (-m), `--config-dir DIR`, `--cfg job` and launcher plugins work as everywhere.
+`embodied-icrl COMMAND --help` lists the groups and keys of a command. All commands go through
+Hydra, so `--multirun` (-m), `--config-dir DIR`, `--cfg job` and launcher plugins work as
+everywhere.
 Values with commas, equals signs or spaces need quotes inside quotes: 'key="a, b"'."""
 
 
 def general_help(commands: Mapping[str, str]) -> str:
+    """What `embodied-icrl --help` prints; `commands` maps names to a line each."""
     width = max(map(len, commands))
     lines = [f"  {name:<{width}}  {doc}" for name, doc in commands.items()]
     return USAGE.format(commands="\n".join(lines))

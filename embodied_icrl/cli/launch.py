@@ -1,4 +1,4 @@
-"""Several training processes on this machine, through torch's elastic launcher (what torchrun uses)."""
+"""Several training processes on this machine, through torch's elastic launcher (torchrun's)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ SHUTDOWN_TIMEOUT_S = 900
 
 
 def launch_processes(config: Mapping[str, Any], processes: int) -> int:
-    """Start `processes` ranks that train with `config` (as `to_dict(TrainConfig)` gives it) and wait.
+    """Start `processes` ranks that train with `config` (a `TrainConfig` as data) and wait.
 
-    A failing rank ends the others; its traceback is on stderr. SIGINT, SIGTERM and SIGUSR1 are forwarded.
+    A failing rank ends the others; its traceback is on stderr. SIGINT, SIGTERM and SIGUSR1 are
+    forwarded.
 
     Returns:
         0 after success, 128 + signal after a stop request, 2 after a usage error, else 1.
@@ -56,7 +57,7 @@ def launch_processes(config: Mapping[str, Any], processes: int) -> int:
 
 
 def _exit_code(failed: Any) -> int:
-    """The status of the rank that failed first, and a line that names it where its own output might not."""
+    """The status of the rank that failed first, and a line that names the rank."""
     rank, first = failed.get_first_failure()
     code = int(first.exitcode)
     if code < 0:

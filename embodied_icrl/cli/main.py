@@ -48,7 +48,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run a command and exit: 0 done, 2 usage or configuration error, 128 + n stopped by signal n."""
+    """Run a command and exit with its status (`cli.errors.exit_status`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "debug=true" in [argument.lower() for argument in arguments]
     sys.exit(exit_status(lambda: dispatch(arguments), debug=debug))
@@ -92,7 +92,7 @@ def run_through_hydra(name: str, command: Command, rest: list[str]) -> None:
 
 
 class _Task:
-    """The function Hydra calls; picklable, so that launcher plugins can send it to other machines."""
+    """The function Hydra calls; picklable, so that launcher plugins can send it away."""
 
     __name__ = __qualname__ = "task"
 

@@ -1,4 +1,4 @@
-"""One training process of several: python -m embodied_icrl.cli.rank CONFIG.json (see `cli.launch`)."""
+"""One training process of several (`cli.launch`): python -m embodied_icrl.cli.rank CONFIG.json"""
 
 from __future__ import annotations
 
@@ -23,5 +23,6 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Not sys.exit: after a failure, the teardown of a process group that waits for a dead rank may hang.
+    # Not sys.exit: after a failure, the teardown of a process group that waits for a dead rank may
+    # hang.
     os._exit(status)

@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from embodied_icrl.cli.errors import CommandStopped
+from embodied_icrl.cli.launch import launch_processes
 from embodied_icrl.common.config import build, to_dict
 from embodied_icrl.training.config import TrainConfig
-from embodied_icrl.cli.launch import launch_processes
 
 
 def run_train(node: Any) -> None:

@@ -1,7 +1,7 @@
 """The training configuration: one frozen dataclass per group of `sim_configs/train.yaml`.
 
-Hydra composes the YAML untyped; `embodied_icrl.common.config.build` turns it into these classes, so every key is
-checked, and `embodied-icrl train --help` prints the documentation written here.
+Hydra composes the YAML untyped; `embodied_icrl.common.config.build` turns it into these classes, so
+every key is checked, and `embodied-icrl train --help` prints the documentation written here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,19 @@ class PPOConfig:
     """Partial-update PPO (ReLIC, arXiv 2410.02751, section 3; PPO, arXiv 1707.06347).
 
     A rollout is one trial of `num_steps` tokens per environment. The policy is updated
-    `updates_per_rollout` times in it, each time on the segment collected since the last update (partial) or on
-    the whole rollout so far (full), and the cached keys and values are recomputed with the new weights.
+    `updates_per_rollout` times in it, each time on the segment collected since the last update
+    (partial) or on the whole rollout so far (full), and the cached keys and values are recomputed
+    with the new weights.
     """
 
     num_steps: int = option(210, "tokens per environment in one rollout (= one trial)")
-    updates_per_rollout: int = option(2, "policy updates per rollout (U); 1 turns partial updates off")
+    updates_per_rollout: int = option(
+        2, "policy updates per rollout (U); 1 turns partial updates off"
+    )
     full_updates_per_rollout: int = option(
-        1, "how many of them, evenly spaced and the last one included, cover the whole rollout; 0: none"
+        1,
+        "how many of them, evenly spaced and the last one included, cover the whole rollout; "
+        "0: none",
     )
     epochs: int = option(2, "passes over the data per update")
     minibatches: int = option(4, "minibatches (of whole environments) per epoch and process")
@@ -160,11 +165,11 @@ class TrainEvaluationConfig:
 class LoggingConfig:
     """Where metrics go. `metrics.jsonl` is always written; the others mirror it."""
 
-    progress: bool = option(
-        True, "progress bar on a terminal, a line now and then in a log"
-    )
+    progress: bool = option(True, "progress bar on a terminal, a line now and then in a log")
     log_every_s: float = option(15.0, "seconds between log lines when there is no terminal")
-    figure_every_updates: int = option(100, "updates between redraws of figures/training.png; 0: only at the end")
+    figure_every_updates: int = option(
+        100, "updates between redraws of figures/training.png; 0: only at the end"
+    )
     tensorboard: bool = option(True, "mirror metrics to TensorBoard (run/tensorboard)")
     wandb: bool = option(False, "mirror metrics to Weights & Biases (extra: wandb)")
     wandb_project: str = option("embodied-icrl", "Weights & Biases project")

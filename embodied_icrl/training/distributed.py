@@ -66,7 +66,7 @@ class FlatGradients:
     def reduce(self) -> None:
         if self.ranks.world_size == 1:
             return
-        pieces = self.buffer.split([p.numel() for p in self.parameters])
+        pieces = torch.split(self.buffer, [p.numel() for p in self.parameters])
         for parameter, piece in zip(self.parameters, pieces, strict=True):
             if parameter.grad is None:
                 piece.zero_()
@@ -112,5 +112,6 @@ def join(device: torch.device) -> Ranks:
 
 
 def leave() -> None:
+    """Leave the job, if this process joined one."""
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -1,4 +1,4 @@
-"""A training job: run directory, environments, policy and trainer, and what happens between updates."""
+"""A training job: run, environments, policy and trainer, and what happens between updates."""
 
 from __future__ import annotations
 
@@ -39,7 +39,13 @@ from embodied_icrl.training.trainer import Trainer
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended: its run directory, environment steps done, and the signal that stopped it (0: none)."""
+    """How a job ended.
+
+    Attributes:
+        run: its run directory.
+        step: environment steps done.
+        signal: number of the signal that stopped it; 0: none.
+    """
 
     run: Path
     step: int
@@ -49,7 +55,8 @@ class JobResult:
 def train(config: TrainConfig) -> JobResult:
     """Train, or go on training, in the run directory `config.run`.
 
-    Every process of the job calls this with the same config; torchrun's environment variables say which is which.
+    Every process of the job calls this with the same config; torchrun's environment variables say
+    which is which.
 
     Raises:
         ConfigError, RunError: with one sentence that says what to change.
@@ -226,9 +233,7 @@ class Job:
         settings = self.trainer.config.evaluation
         if self.trainer.finished:
             return settings.final
-        return not stopping and _crossed(
-            before, self.trainer.counters.step, settings.every_steps
-        )
+        return not stopping and _crossed(before, self.trainer.counters.step, settings.every_steps)
 
     def _evaluate(self, report: ProgressReport) -> dict[str, Any]:
         """Evaluate on rank 0 while the others wait; returns entries for the metrics row."""

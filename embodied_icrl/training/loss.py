@@ -21,8 +21,8 @@ STATISTICS = (
 class Targets:
     """What the loss compares with; every tensor is float32 [env, step], `valid` is bool.
 
-    `log_prob` is that of the policy that acted, `value` the newest stored estimate (refreshed after updates),
-    `valid` is false at terminal tokens.
+    `log_prob` is that of the policy that acted, `value` the newest stored estimate (refreshed after
+    updates), `valid` is false at terminal tokens.
     """
 
     log_prob: Tensor
@@ -46,16 +46,18 @@ def ppo_loss(
 ) -> tuple[Tensor, Tensor]:
     """Sum of the loss over valid tokens, divided by `count`.
 
-    `count` is the number of valid tokens of the whole optimiser step, over accumulated minibatches and
-    processes, so that adding up gradients gives the mean over all of them.
+    `count` is the number of valid tokens of the whole optimiser step, over accumulated minibatches
+    and processes, so that adding up gradients gives the mean over all of them.
 
     Returns:
-        the scalar loss `policy + value_coef * 0.5 * MSE - entropy_coef * entropy`, and a detached float32 vector
-        of sums over valid tokens in the order of `STATISTICS` (divide by the number of tokens for means).
+        the scalar loss `policy + value_coef * 0.5 * MSE - entropy_coef * entropy`, and a detached
+        float32 vector of sums over valid tokens in the order of `STATISTICS` (divide by the number
+        of tokens for means).
     """
     mask = targets.valid
     zero = log_prob.new_zeros(())
-    # Clamped: a full update late in a rollout may meet actions that the new policy all but excludes.
+    # Clamped: a full update late in a rollout may meet actions that the new policy all but
+    # excludes.
     log_ratio = torch.where(mask, log_prob - targets.log_prob, zero).clamp(-20.0, 20.0)
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip, 1.0 + clip)

@@ -9,11 +9,13 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-_FORMAT = "{task.fields[rate]:>9} steps/s  return first {task.fields[first]} last {task.fields[last]}"
+_FORMAT = (
+    "{task.fields[rate]:>9} steps/s  return first {task.fields[first]} last {task.fields[last]}"
+)
 
 
 class ProgressReport:
-    """Steps done, steps/s, time left, and the return of the first and the last episode of a trial."""
+    """Steps done, steps/s, time left, and the returns of a trial's first and last episode."""
 
     def __init__(self, total: int, done: int, *, enabled: bool, log_every_s: float) -> None:
         self.total = total

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation over token streams (Schulman et al., arXiv 1506.02438, eq. 16)."""
+"""Generalised advantage estimation over tokens (Schulman et al., arXiv 1506.02438, eq. 16)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ def advantages(
 ) -> np.ndarray:
     """Advantages of a stretch of tokens, cut at episode ends.
 
-    Token t holds the observation at which action t was chosen; `rewards[:, t]` is what that action earned. The
-    token that ends an episode (`terminal`) is one of its own: its action is ignored, its advantage is 0, and
-    its value is the bootstrap of the token before it, unless the episode `terminated`, which bootstraps with 0.
+    Token t holds the observation at which action t was chosen; `rewards[:, t]` is what that action
+    earned. The token that ends an episode (`terminal`) is one of its own: its action is ignored,
+    its advantage is 0, and its value is the bootstrap of the token before it, unless the episode
+    `terminated`, which bootstraps with 0.
 
     Args:
         rewards: [env, step].
@@ -31,7 +32,8 @@ def advantages(
     Returns:
         float64 [env, step]; 0 at terminal tokens.
     """
-    # Time-major float64 copies: the recursion then reads contiguous rows and adds no rounding of its own.
+    # Time-major float64 copies: the recursion then reads contiguous rows and adds no rounding of
+    # its own.
     reward = np.ascontiguousarray(rewards.T, dtype=np.float64)
     value = np.ascontiguousarray(values.T, dtype=np.float64)
     ends = np.ascontiguousarray(terminal.T)
@@ -44,4 +46,5 @@ def advantages(
     for t in range(delta.shape[0] - 1, -1, -1):
         running = delta[t] + carry[t] * running
         result[t] = running
-    return result.T
+    advantage: np.ndarray = result.T
+    return advantage

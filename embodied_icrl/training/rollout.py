@@ -1,4 +1,4 @@
-"""Rollout storage and collection: one trial of tokens per environment, gathered segment by segment."""
+"""A rollout: one trial of tokens per environment, collected segment by segment."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from embodied_icrl.policy import KVCache, Policy, StepBatch, TokenStream
 class Rollout:
     """Preallocated tokens of one trial, [env, num_steps, ...], on the policy's device.
 
-    Besides the policy's tokens (`batch`) it holds, per token: the action, its log-probability under the policy
-    that acted, the newest value estimate, the reward that the action earned, and whether the token ends its
-    episode by termination.
+    Besides the policy's tokens (`batch`) it holds, per token: the action, its log-probability under
+    the policy that acted, the newest value estimate, the reward that the action earned, and whether
+    the token ends its episode by termination.
     """
 
     def __init__(self, policy: Policy, num_envs: int, num_steps: int) -> None:
@@ -74,8 +74,9 @@ class Rollout:
     def shuffle_episodes(self, rng: np.random.Generator) -> None:
         """Permute each environment's finished episodes; the running one stays last.
 
-        An episode moves as a block with its terminal token and all that is stored with it. Indices of episodes
-        and tokens in the trial are derived from the order, so they are renumbered by themselves.
+        An episode moves as a block with its terminal token and all that is stored with it. Indices
+        of episodes and tokens in the trial are derived from the order, so they are renumbered by
+        themselves.
         """
         terminal = self.batch.terminal[:, : self.length].cpu().numpy()
         order = np.stack([_shuffled_order(row, rng) for row in terminal])
@@ -86,7 +87,7 @@ class Rollout:
 
 
 def _shuffled_order(terminal: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Token order [step] in which the finished episodes of `terminal` [step] are permuted as blocks."""
+    """Token order [step] that permutes the finished episodes of `terminal` [step] as blocks."""
     blocks = np.split(np.arange(len(terminal)), np.flatnonzero(terminal) + 1)
     *finished, running = blocks
     if len(finished) < 2:
@@ -118,7 +119,7 @@ class EpisodeLog:
             self.finished[i].append({key: float(value[i]) for key, value in arrays.items()})
 
     def first_and_last(self) -> dict[str, tuple[float, int]]:
-        """Sum over environments and their number, by `return_first`, `return_last`, `length_first`, ..."""
+        """Sum over environments and their number, by `return_first`, `length_last`, ..."""
         names = {"r": "return", "l": "length", "success": "success", "spl": "spl"}
         totals: dict[str, tuple[float, int]] = {}
         for episodes in self.finished:
@@ -148,17 +149,13 @@ class Collector:
         self.rollout = rollout
         self.cache = cache
         self.generator = generator
-        self.stream = TokenStream(
-            policy, envs.num_envs, max_episode_steps=envs.max_episode_steps
-        )
+        self.stream = TokenStream(policy, envs.num_envs, max_episode_steps=envs.max_episode_steps)
         self.episodes = EpisodeLog(envs.num_envs)
         self.terminated = np.zeros(envs.num_envs, dtype=bool)
 
     def start_trial(self, task_ids: np.ndarray) -> None:
         """A new task in every environment, an empty context."""
-        observation, _ = self.envs.reset(
-            options={"new_trial": True, "task_ids": task_ids}
-        )
+        observation, _ = self.envs.reset(options={"new_trial": True, "task_ids": task_ids})
         self.cache.reset()
         self.rollout.length = 0
         self.episodes.clear()
@@ -179,9 +176,7 @@ class Collector:
             observation, reward, ends, truncated, info = envs.step(policy.to_env_action(action))
             rewards[:, i] = reward
             self.terminated = np.array(ends, dtype=bool)
-            stream.push(
-                observation, reward, ends, truncated, action, info.get("sparse_reward")
-            )
+            stream.push(observation, reward, ends, truncated, action, info.get("sparse_reward"))
             self.episodes.add(info)
         rollout.reward[:, first : rollout.length] = torch.from_numpy(rewards)
         rollout.terminated[:, first : rollout.length] = torch.from_numpy(terminated)

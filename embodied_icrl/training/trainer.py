@@ -18,7 +18,9 @@ from embodied_icrl.training.rollout import Collector, Rollout
 from embodied_icrl.training.update import Bootstrap, Updater
 
 EPISODE_METRICS = tuple(
-    f"{name}_{which}" for name in ("return", "length", "success", "spl") for which in ("first", "last")
+    f"{name}_{which}"
+    for name in ("return", "length", "success", "spl")
+    for which in ("first", "last")
 )
 
 
@@ -40,8 +42,8 @@ class Counters:
 class Trainer:
     """One process of a training job: its environments, its rollout, the shared policy.
 
-    `update_once` makes one policy update and returns its metrics. What happens between updates (logging,
-    evaluation, checkpoints, the end) is the business of `embodied_icrl.training.job`.
+    `update_once` makes one policy update and returns its metrics. What happens between updates
+    (logging, evaluation, checkpoints, the end) is the business of `embodied_icrl.training.job`.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Trainer:
         self.envs = envs
         self.ranks = ranks
         self.counters = Counters()
+        self._clock = self._origin = time.monotonic()
         self.autocast = torch.bfloat16 if config.dtype == "bfloat16" else None
         self.minibatch_rng = np.random.default_rng()
         self.shuffle_rng = np.random.default_rng()
@@ -60,7 +63,8 @@ class Trainer:
         self.seed_streams("from the start")
         ppo = config.ppo
         self.rollout = Rollout(policy, envs.num_envs, ppo.num_steps)
-        # Never a ring: detached updates read the keys of the whole trial, and the bootstrap steps back by one.
+        # Never a ring: detached updates read the keys of the whole trial, and the bootstrap steps
+        # back by one.
         self.cache = policy.new_cache(envs.num_envs, ppo.num_steps + 1, ring=False)
         self.collector = Collector(envs, policy, self.rollout, self.cache, self.act_generator)
         self.updater = Updater(
@@ -71,14 +75,16 @@ class Trainer:
             dropout=self.dropout_generator,
             autocast=self.autocast,
         )
-        self.restart_wall_clock()
 
     def seed_streams(self, name: str) -> None:
         """Start this rank's random streams; `name` tells apart the parts of a run."""
         seed, rank = self.config.seed, self.ranks.rank
         for rng, use in ((self.minibatch_rng, "minibatches"), (self.shuffle_rng, "shuffle")):
             rng.bit_generator.state = derived_rng(seed, use, rank, name).bit_generator.state
-        for generator, use in ((self.act_generator, "actions"), (self.dropout_generator, "dropout")):
+        for generator, use in (
+            (self.act_generator, "actions"),
+            (self.dropout_generator, "dropout"),
+        ):
             generator.manual_seed(derived_seed(seed, use, rank, name))
 
     def update_once(self) -> dict[str, Any]:
@@ -182,7 +188,7 @@ class Trainer:
             self.rebuild_cache(store_values=True)
 
     def rebuild_cache(self, *, store_values: bool) -> None:
-        """Recompute keys and values of the whole context, and the stored value estimates if asked."""
+        """Recompute keys and values of the whole context, and the value estimates if asked."""
         rollout = self.rollout
         self.cache.reset()
         with self._autocast():

@@ -32,8 +32,8 @@ class Bootstrap:
 class Piece:
     """A stretch of tokens to evaluate and the part of it that the loss covers.
 
-    Tokens `first` to `stop`, the ones before `first` being constant keys and values of the cache; the loss covers
-    tokens from `loss_from` on.
+    Tokens `first` to `stop`, the ones before `first` being constant keys and values of the cache;
+    the loss covers tokens from `loss_from` on.
     """
 
     first: int
@@ -52,7 +52,7 @@ def context_pieces(length: int, segment: int, *, full: bool, detached: bool) -> 
 
 
 class Updater:
-    """Turns rollouts into optimiser steps. Knows the policy's interface, nothing of observations."""
+    """Turns rollouts into optimiser steps; knows nothing of observations."""
 
     def __init__(
         self,
@@ -88,14 +88,16 @@ class Updater:
         """Run all epochs on the newest segment (`full`: on the whole rollout so far).
 
         Args:
-            rollout: tokens so far; the newest `config.segment` of them were collected since the last update.
+            rollout: tokens so far; the newest `config.segment` of them were collected since the
+                last update.
             cache: keys and values of the last refresh, read in detached mode only.
             bootstrap: the token after the last one.
             full: cover the whole rollout instead of the newest segment.
             progress: share of the training done, 0 to 1 (schedules).
 
         Returns:
-            metrics of the update: losses, entropy, KL, ... averaged over all valid tokens and ranks.
+            metrics of the update: losses, entropy, KL, ... averaged over all valid tokens and
+            ranks.
 
         Raises:
             RunError: the gradient is not finite.
@@ -130,7 +132,7 @@ class Updater:
                         rollout, cache, targets, rows, pieces, loss_from,
                         (count, mean, std), entropy_coef,
                     ):  # fmt: skip
-                        loss.backward()
+                        loss.backward()  # type: ignore[no-untyped-call]
                         sums += part
                 grad_norms.append(self._step())
                 if epoch == 0 and g == 0:
@@ -142,14 +144,12 @@ class Updater:
                 if float(kl[STATISTICS.index("approx_kl")] / kl[-1]) > config.target_kl:
                     break
         self.policy.eval()
-        return self._metrics(
-            sums, grad_norms, targets, entropy_coef, start_deviation, epochs_done
-        )
+        return self._metrics(sums, grad_norms, targets, entropy_coef, start_deviation, epochs_done)
 
     # -- what an update is made of ------------------------------------------------------------
 
     def _targets(self, rollout: Rollout, bootstrap: Bootstrap, loss_from: int) -> Targets:
-        """Log-probabilities, advantages and returns of tokens `loss_from` to the end, [env, step]."""
+        """What the loss compares with, for tokens `loss_from` to the end, [env, step]."""
         span = slice(loss_from, rollout.length)
         value = rollout.value[:, span]
         terminal = rollout.batch.terminal[:, span]
@@ -187,7 +187,7 @@ class Updater:
     def _normalisation(
         self, targets: Targets, plan: list[list[list[Tensor]]]
     ) -> list[list[tuple[float, float, float]]]:
-        """Number of valid tokens, and mean and deviation of their advantages, of every optimiser step.
+        """Valid tokens, and mean and deviation of their advantages, of every optimiser step.
 
         Over all ranks, with one all-reduce per update.
         """
@@ -229,9 +229,7 @@ class Updater:
         for piece in pieces:
             batch = tokens.steps(piece.first, piece.stop).rows(rows)
             actions = rollout.action[:, piece.first : piece.stop][rows]
-            log_prob, entropy, value = self._evaluate(
-                batch, actions, cache, rows, piece.first
-            )
+            log_prob, entropy, value = self._evaluate(batch, actions, cache, rows, piece.first)
             kept = slice(piece.loss_from - piece.first, None)
             span = slice(piece.loss_from - offset, piece.stop - offset)
             part = Targets(

@@ -1,4 +1,4 @@
-"""The command line as a person uses it: exit statuses, one-line errors, several processes, signals."""
+"""The command line as a person uses it: statuses, errors, several processes, signals."""
 
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def files_of(page: str) -> dict[str, str]:
-    """File name -> content: code blocks that follow a line ending with the name in backticks and a colon."""
+    """Code blocks that follow a line ending with a file's name in backticks and a colon."""
     text = (DOCS / page).read_text()
     found = re.findall(r"`([\w./]+\.\w+)`:\n\n```\w+\n(.*?)```", text, flags=re.DOTALL)
-    return {name: content for name, content in found}
+    return dict(found)
 
 
 def test_your_environment(tmp_path: Path) -> None:

@@ -23,9 +23,7 @@ SETTINGS: dict[str, Any] = {
 
 def update(trainer: Any, *, full: bool) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
     bootstrap: Bootstrap = trainer._bootstrap()
-    row = trainer.updater.update(
-        trainer.rollout, trainer.cache, bootstrap, full=full, progress=0.0
-    )
+    row = trainer.updater.update(trainer.rollout, trainer.cache, bootstrap, full=full, progress=0.0)
     return row, {k: v.clone() for k, v in trainer.policy.state_dict().items()}
 
 
@@ -71,7 +69,9 @@ def test_two_ranks_equal_one() -> None:
     processes = [context.Process(target=run_rank, args=(r, port, queue)) for r in range(2)]
     for process in processes:
         process.start()
-    results = {rank: (row, weights) for rank, row, weights in (queue.get(timeout=60) for _ in processes)}
+    results = {
+        rank: (row, weights) for rank, row, weights in (queue.get(timeout=60) for _ in processes)
+    }
     for process in processes:
         process.join(30)
         assert process.exitcode == 0
@@ -87,7 +87,14 @@ def test_two_ranks_equal_one() -> None:
             torch.testing.assert_close(other, tensor, atol=1e-6, rtol=1e-5)
         moved += float((tensor - start[name]).abs().sum())
     assert moved > 0.1
-    for key in ("loss/policy", "loss/value", "entropy", "approx_kl", "grad_norm", "explained_variance"):
+    for key in (
+        "loss/policy",
+        "loss/value",
+        "entropy",
+        "approx_kl",
+        "grad_norm",
+        "explained_variance",
+    ):
         assert results[0][0][key] == pytest.approx(row[key], abs=1e-5), key
         assert results[0][0][key] == results[1][0][key]
 

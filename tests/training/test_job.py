@@ -88,9 +88,7 @@ def test_resume_inside_a_trial_is_bit_identical(tmp_path: Path, settings: dict[s
     train(job_config(whole, steps=1200, **settings))
     # 420 steps are no multiple of a trial's 80: the checkpoint falls inside one.
     first = train(job_config(parts, steps=420 if "env" not in settings else 350, **settings))
-    state = json.loads(
-        (parts / "checkpoints" / f"step_{first.step}" / "state.json").read_text()
-    )
+    state = json.loads((parts / "checkpoints" / f"step_{first.step}" / "state.json").read_text())
     assert state["counters"]["position"] != 0
     train(job_config(parts, steps=1200, **settings))
     # The schedules don't depend on total_steps here, so nothing else may differ either.
@@ -102,7 +100,7 @@ def test_rows_after_the_checkpoint_are_cut(tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(job_config(run, steps=400))
     with (run / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"update": 999, "step": 99999, "wall_s": 1.0}) + "\n{\"upd")
+        file.write(json.dumps({"update": 999, "step": 99999, "wall_s": 1.0}) + '\n{"upd')
     train(job_config(run, steps=800))
     updates = [row["update"] for row in read_metrics(run)]
     assert updates == list(range(1, len(updates) + 1))
@@ -183,9 +181,7 @@ def test_weights_of_another_run(tmp_path: Path) -> None:
     train(config)
     with pytest.raises(ConfigError, match="doesn't fit this policy: .*policy"):
         train(
-            replace(
-                job_config(tmp_path / "c", policy={"width": 32}), init_from=str(tmp_path / "a")
-            )
+            replace(job_config(tmp_path / "c", policy={"width": 32}), init_from=str(tmp_path / "a"))
         )
     with pytest.raises(RunError, match="nowhere"):
         train(replace(job_config(tmp_path / "d"), init_from=str(tmp_path / "nowhere")))

@@ -61,7 +61,9 @@ def loss_and_gradient(
 
 
 @pytest.mark.parametrize("full", [False, True])
-@pytest.mark.parametrize("settings", [{}, {"sink": "none"}, {"inter_episode": False}, {"window": 5}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"sink": "none"}, {"inter_episode": False}, {"window": 5}]
+)
 def test_detached_and_full_context_give_the_same_loss_before_the_first_step(
     full: bool, settings: dict[str, Any]
 ) -> None:
@@ -98,9 +100,7 @@ def test_refreshed_cache_and_values_are_those_of_the_new_weights() -> None:
 
 
 def test_without_refresh_the_cache_keeps_what_acting_wrote() -> None:
-    trainer = tiny_trainer(
-        ppo={"learning_rate": 0.05, "shuffle_episodes": False, "refresh": False}
-    )
+    trainer = tiny_trainer(ppo={"learning_rate": 0.05, "shuffle_episodes": False, "refresh": False})
     trainer.collector.start_trial(trainer._task_ids())
     trainer.counters.position = 1  # the trial has begun
     trainer.collector.collect(6)
