@@ -17,6 +17,7 @@ from embodied_icrl.common.seeds import derived_rng
 from embodied_icrl.envs.base import TrialVectorEnv
 from embodied_icrl.evaluation.noise import TrialNoise
 from embodied_icrl.policy import KVCache, Policy, StepBatch, TokenStream
+from embodied_icrl.policy.spaces import describe_space
 
 Context = Literal["full", "cleared", "shuffled"]
 
@@ -32,12 +33,12 @@ def check_fit(policy: Policy, env: TrialVectorEnv) -> None:
         for space in (env.single_observation_space, policy.observation_space)
     )
     for key in sorted({*theirs, *ours}):
-        if theirs.get(key) != ours.get(key):
+        if not _same(theirs.get(key), ours.get(key)):
             raise ConfigError(
                 f"the policy doesn't fit this environment: its observation {key!r} is "
                 f"{ours.get(key, 'absent')}, the environment's {theirs.get(key, 'absent')}"
             )
-    if env.single_action_space != policy.action_space:
+    if not _same(env.single_action_space, policy.action_space):
         raise ConfigError(
             f"the policy doesn't fit this environment: its actions are {policy.action_space}, "
             f"the environment's {env.single_action_space}"
@@ -47,6 +48,13 @@ def check_fit(policy: Policy, env: TrialVectorEnv) -> None:
             f"episodes of up to {env.max_episode_steps} steps are longer than the policy's "
             f"max_episode_steps={policy.max_episode_steps}: shorten the environment's"
         )
+
+
+def _same(a: spaces.Space[Any] | None, b: spaces.Space[Any] | None) -> bool:
+    """Whether two spaces are one; Gymnasium tells MultiBinary(4) and MultiBinary((4,)) apart."""
+    if a is None or b is None:
+        return a is b
+    return describe_space(a) == describe_space(b)
 
 
 class PolicyActor:

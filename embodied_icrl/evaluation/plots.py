@@ -47,6 +47,7 @@ def plot_in_context(results: Sequence[Mapping[str, Any]], path: str | Path) -> P
     if not results:
         raise ValueError("nothing to plot")
     metrics = [m for m in LABELS if any(m in r["metrics"] for r in results)]
+    metrics = [m for m in metrics if m != "length" or _varies(results, m)] or metrics
     rows = 2 if len(metrics) == 4 else 1
     columns = -(-len(metrics) // rows)
     figure = Figure(figsize=(5.2 * columns, 3.9 * rows + 1.0), layout="constrained")
@@ -73,6 +74,12 @@ def plot_in_context(results: Sequence[Mapping[str, Any]], path: str | Path) -> P
     )
     figure.suptitle(_title(results[0]), fontsize=11)
     return _save(figure, path)
+
+
+def _varies(results: Sequence[Mapping[str, Any]], metric: str) -> bool:
+    """Whether a metric says anything: where episodes have a fixed length, all are the same."""
+    curves = [r["metrics"][metric]["mean"] for r in results if metric in r["metrics"]]
+    return len({value for curve in curves for value in curve}) > 1
 
 
 def _curve_styles(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:

@@ -130,3 +130,11 @@ def test_missing_and_empty_metrics(tmp_path):
     (tmp_path / "metrics.jsonl").write_text("")
     with pytest.raises(RunError, match="no update yet"):
         plot_training(tmp_path / "metrics.jsonl", tmp_path / "a.png")
+
+
+def test_a_length_that_never_changes_is_not_drawn(tmp_path):
+    fixed = summary()
+    fixed["metrics"]["length"] = {**fixed["metrics"]["length"], "mean": [6.0] * 6}
+    with_length = picture(plot_in_context([summary()], tmp_path / "a.png"))
+    without = picture(plot_in_context([fixed], tmp_path / "b.png"))
+    assert without.shape[1] < 0.6 * with_length.shape[1]

@@ -9,10 +9,13 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from embodied_icrl.common.config import to_dict
 from embodied_icrl.envs.base import TrialVectorEnv, parse_reset
 from embodied_icrl.envs.darkroom import DarkroomConfig
 from embodied_icrl.envs.grid_house_config import GridHouseConfig
 from embodied_icrl.policy import Policy, PolicyConfig
+from embodied_icrl.runs.checkpoint import save_checkpoint
+from embodied_icrl.runs.run import open_run
 
 DARKROOM = DarkroomConfig(dim=4, horizon=6)
 HOUSE = GridHouseConfig(
@@ -116,3 +119,28 @@ class ScriptedEnv(TrialVectorEnv):
     def _observe(self) -> dict[str, np.ndarray]:
         x = np.stack([np.cos(self.task + self.steps), np.sin(self.episode)], axis=1)
         return {"x": x.astype(np.float32)}
+
+
+def save_run(path: Any, policy: Policy, env_config: Any, step: int = 7) -> Any:
+    """A run directory with one checkpoint, as training leaves it."""
+    config = {
+        "name": "tiny",
+        "env": {
+            "_target_": f"{type(env_config).__module__}.{type(env_config).__name__}",
+            **to_dict(env_config),
+        },
+        "ppo": {"num_steps": 30},
+        "evaluation": {"settings": {"n_episodes": 3}},
+    }
+    run = open_run(path, config)
+    try:
+        save_checkpoint(
+            run,
+            step,
+            tensors={"policy": policy.state_dict()},
+            state={},
+            policy=policy.describe(),
+        )
+    finally:
+        run.close()
+    return run.path
