@@ -18,8 +18,9 @@ def test_hand_worked_termination_and_truncation() -> None:
     terminated = np.array([[0, 0, 1, 0, 0, 0, 0, 0]], dtype=bool)
     got = advantages(rewards, values, terminal, terminated, gamma=0.5, gae_lambda=0.8)
     # Terminated at token 2: the last step bootstraps with 0. delta1 = 2 - 1 = 1;
-    # delta0 = 1 + .5*1 - .5 = 1; A0 = 1 + 0.4 * 1. Truncated at token 5: bootstraps with its value 10. delta4 = 4 + 5 - 3 = 6;
-    # delta3 = 3 + .5*3 - 2 = 2.5; A3 = 2.5 + .4*6. The running episode: A6 = 5 + .5*6 - 1 = 7.
+    # delta0 = 1 + .5*1 - .5 = 1; A0 = 1 + 0.4 * 1. Truncated at token 5: bootstraps with its
+    # value 10. delta4 = 4 + 5 - 3 = 6; delta3 = 3 + .5*3 - 2 = 2.5; A3 = 2.5 + .4*6.
+    # The running episode: A6 = 5 + .5*6 - 1 = 7.
     np.testing.assert_allclose(got, [[1.4, 1.0, 0.0, 4.9, 6.0, 0.0, 7.0]], atol=1e-12)
 
 

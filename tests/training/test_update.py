@@ -182,3 +182,33 @@ def test_schedules() -> None:
     assert max(rates) == pytest.approx(rates[9])
     assert rates[-1] == pytest.approx(1e-3)
     assert entropies[10] == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("mode", ["full", "detached"])
+def test_bfloat16_autocast_keeps_losses_and_statistics_in_float32(mode: str) -> None:
+    trainer = tiny_trainer(dtype="bfloat16", ppo={"context_gradient": mode})
+    for _ in range(4):
+        row = trainer.update_once()
+    assert all(np.isfinite(row[key]) for key in ("loss/policy", "loss/value", "grad_norm"))
+    assert trainer.rollout.log_prob.dtype == torch.float32
+    assert all(p.dtype == torch.float32 for p in trainer.policy.parameters())
+    # In the first update of a trial only rounding can move the ratio off 1.
+    first = trainer.update_once()
+    assert first["ratio_deviation_at_start"] < 0.02
+
+
+@pytest.mark.parametrize("space", ["multi_discrete", "box"])
+def test_other_actions_and_images_train(space: str) -> None:
+    from embodied_icrl.envs.trial_env import TrialEnvConfig
+
+    env = TrialEnvConfig(
+        make_env="tests.envs.user_envs.Ring",
+        make_env_kwargs={"actions": space, "observations": "dict"},
+        task_sampler="tests.envs.user_envs.sample_task",
+        max_episode_steps=5,
+    )
+    trainer = tiny_trainer(env=env, num_envs=3, ppo={"minibatches": 3})
+    for _ in range(5):
+        row = trainer.update_once()
+    assert np.isfinite(row["grad_norm"]) and row["grad_norm"] > 0
+    assert row["tokens"] == 5 * 6 * 3
