@@ -38,9 +38,8 @@ endif
 
 demo: install ## train, evaluate and film an agent that learns in context (20 minutes on 2 cores)
 	$(BIN)/embodied-icrl train experiment=demo run=$(RUN) resume=auto
-	$(BIN)/embodied-icrl evaluate run=$(RUN) context=full
-	$(BIN)/embodied-icrl evaluate run=$(RUN) context=cleared
-	$(BIN)/embodied-icrl video run=$(RUN)
+	$(BIN)/embodied-icrl evaluate run=$(RUN) context=all
+	$(BIN)/embodied-icrl video run=$(RUN) n_trials=2 attention=true
 	@echo
 	@echo "The curve, episode by episode, and the videos:"
 	@find $(RUN)/evaluation $(RUN)/figures $(RUN)/videos -name '*.png' -o -name '*.mp4' | sort
