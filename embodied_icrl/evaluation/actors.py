@@ -68,7 +68,8 @@ class PolicyActor:
         capacity: the most tokens of a trial.
         context: ``full``; ``cleared``: the memory is emptied at every episode start;
             ``shuffled``: at every episode start the finished episodes are put in another order and
-            the memory is recomputed from them.
+            the memory is recomputed from them. That keeps all observations of the trials, so
+            policies that see images may need fewer trials at a time.
         n_demos: the first episodes, in which the oracle acts.
         deterministic: take the most likely action.
         seed: of sampled actions and shuffles; the trials' numbers do the rest.

@@ -218,9 +218,11 @@ def measure_references(
 
 
 def _make(env_config: EnvConfig, config: EvaluationConfig, trials: int) -> TrialVectorEnv:
+    """As many environments as make all batches about equally large."""
+    batches = -(-trials // config.num_envs)
     return make_envs(
         env_config,
-        min(config.num_envs, trials),
+        -(-trials // batches),
         split=config.split,
         seed=config.seed,
         workers=config.workers,
