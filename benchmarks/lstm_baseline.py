@@ -276,7 +276,7 @@ class Baseline:
             self.model.learn(self.rollout_steps, reset_num_timesteps=False)
             self.wall_s += time.perf_counter() - wall
             self.cpu_s += time.process_time() - cpu
-            if self.wall_s - said > 15.0:
+            if self.wall_s - said > 60.0:
                 said = self.wall_s
                 say(self._progress(self.clock(clock), seconds))
 

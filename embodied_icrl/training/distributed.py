@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.evaluation.loading import choose_device
 
 # Ranks wait for rank 0's evaluations, which may take far longer than an update.
 TIMEOUT = timedelta(hours=6)
@@ -79,24 +79,18 @@ class FlatGradients:
             parameter.grad.copy_(piece.view_as(parameter))
 
 
-def choose_device(name: str) -> torch.device:
-    """`auto`, `cpu`, or `cuda` (this process's GPU by its local rank)."""
-    if name not in ("auto", "cpu") and not name.startswith("cuda"):
-        raise ConfigError(f"device={name}: use auto, cpu or cuda")
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    if name.startswith("cuda"):
-        if not torch.cuda.is_available():
-            raise ConfigError(f"device={name}, but torch sees no GPU here: use device=cpu")
-        index = int(os.environ.get("LOCAL_RANK", "0")) if name == "cuda" else int(name[5:])
-        if index >= torch.cuda.device_count():
-            raise ConfigError(
-                f"no GPU {index} on this machine ({torch.cuda.device_count()} found): "
-                "start one process per GPU"
-            )
-        torch.cuda.set_device(index)
-        return torch.device("cuda", index)
-    return torch.device("cpu")
+def local_device(name: str) -> torch.device:
+    """The device of this process: `auto`, `cpu`, `cuda` (the GPU of its local rank), `cuda:N`.
+
+    Raises:
+        ConfigError: there is no such device.
+    """
+    if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
+        name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
+    device = choose_device(name)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    return device
 
 
 def join(device: torch.device) -> Ranks:

@@ -31,7 +31,7 @@ from embodied_icrl.runs.metrics import MetricsLog
 from embodied_icrl.runs.run import Run, open_run
 from embodied_icrl.training import state as saved_state
 from embodied_icrl.training.config import TrainConfig
-from embodied_icrl.training.distributed import Ranks, choose_device, join, leave
+from embodied_icrl.training.distributed import Ranks, join, leave, local_device
 from embodied_icrl.training.progress import ProgressReport
 from embodied_icrl.training.signals import StopRequest
 from embodied_icrl.training.trainer import Trainer
@@ -63,7 +63,7 @@ def train(config: TrainConfig) -> JobResult:
     """
     if config.threads:
         torch.set_num_threads(config.threads)
-    ranks = join(choose_device(config.device))
+    ranks = join(local_device(config.device))
     try:
         with contextlib.ExitStack() as stack:
             run = _open(config, ranks)
