@@ -396,6 +396,7 @@ TABLE = Table(
         "agent": lambda r: r["agent"],
         "processes": lambda r: str(r["processes"] or "?"),
         "wall s": lambda r: f"{r['seconds']:,.0f}" if r["seconds"] else "?",
+        "CPU s": lambda r: f"{r['cpu_s']:,.0f}" if "cpu_s" in r else "?",
         "steps": lambda r: f"{r['steps'] / 1e6:.2f}M" if r["steps"] else "?",
         "first episode": lambda r: _interval(r["return_first"]),
         "last episode": lambda r: _interval(r["return_last"]),
