@@ -196,14 +196,21 @@ def test_attention_per_episode_and_the_most_attended_view():
 
 @pytest.mark.parametrize("sink", ["none", "token", "kv", "k", "v", "zero"])
 @pytest.mark.parametrize(
-    "span",
-    [{}, {"inter_episode": False}, {"window": 4}, {"rope": "episode"}, {"rope": "trial"}],
+    ("span", "ring"),
+    [
+        ({}, False),
+        ({"inter_episode": False}, False),
+        ({"window": 4}, True),
+        ({"window": 4}, False),
+        ({"rope": "episode"}, False),
+        ({"rope": "trial"}, False),
+    ],
     ids=str,
 )
-def test_attention_maps_are_those_of_acting(sink, span):
+def test_attention_maps_are_those_of_acting(sink, span, ring):
     policy = make_policy(sink=sink, **span)
     batch = make_batch(policy, 3, 12)
-    cache = policy.new_cache(3, 12)
+    cache = policy.new_cache(3, 12, ring=ring)
     ids = batch.episode_start.cumsum(dim=1)
     for step in range(12):
         token = batch.steps(step, step + 1)
