@@ -25,7 +25,9 @@ RESULTS = ROOT / "benchmarks" / "results" / "seeds"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- seeds:begin -->", "<!-- seeds:end -->"
 EXPERIMENTS = ("demo", "grid_house", "grid_house_4rooms")
-# What each experiment is judged by: its metric, and the episodes that count as late.
+# The experiment whose weights another one starts from (same seed): a curriculum.
+STARTS_FROM = {"grid_house_4rooms": "grid_house"}
+# What each experiment is judged by.
 METRIC = {"demo": "return", "grid_house": "length", "grid_house_4rooms": "length"}
 
 
@@ -33,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--experiments", nargs="+", default=list(EXPERIMENTS), choices=EXPERIMENTS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "seeds")
+    parser.add_argument("--runs", type=Path, default=Path("runs", "seeds"))
     parser.add_argument("--trials", type=int, default=200, help="held-out trials per evaluation")
     parser.add_argument("--render", action="store_true", help="fill the table and train nothing")
     arguments = parser.parse_args()
@@ -53,6 +55,8 @@ def make_row(experiment: str, seed: int, runs: Path, trials: int) -> None:
         return
     run = runs / f"{experiment}_seed{seed}"
     command = [f"experiment={experiment}", f"seed={seed}", f"run={run}"]
+    if experiment in STARTS_FROM:
+        command.append(f"init_from={runs / f'{STARTS_FROM[experiment]}_seed{seed}'}")
     try:
         cli("train", *command)
         for context in ("full", "cleared"):
@@ -61,19 +65,20 @@ def make_row(experiment: str, seed: int, runs: Path, trials: int) -> None:
     except subprocess.CalledProcessError as error:
         write(path, {"experiment": experiment, "seed": seed, "error": str(error)})
         return
-    last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    folder = ROOT / run
+    last = json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])
     write(
         path,
         {
             "experiment": experiment,
             "seed": seed,
-            "command": "embodied-icrl train " + " ".join(command[:2]),
+            "command": "embodied-icrl train " + " ".join(command).replace(f"{runs}/", "runs/"),
             "machine": f"{platform.machine()}, {os.cpu_count()} cores",
             "steps": last["step"],
             "wall_s": last["wall_s"],
             "date": time.strftime("%Y-%m-%d"),
-            "full": summary(run / "evaluation" / "full.json"),
-            "cleared": summary(run / "evaluation" / "cleared.json"),
+            "full": summary(folder / "evaluation" / "full.json"),
+            "cleared": summary(folder / "evaluation" / "cleared.json"),
         },
     )
 
@@ -103,7 +108,7 @@ def render() -> None:
 
 def table() -> str:
     lines = [
-        "| experiment | seed | steps | CPU-hours (wall x 2) | episode 1 | last third | oracle | "
+        "| experiment | seed | steps | minutes | episode 1 | last third | oracle | "
         "random | memory cleared: episode 1, last third | success, last third |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
@@ -127,7 +132,7 @@ def line(experiment: str, seed: int, row: dict[str, Any]) -> str:
     success = ends(full["metrics"]["success"]["mean"])[1]
     references = full["references"]
     return (
-        f"| {experiment} | {seed} | {row['steps'] / 1e6:.1f}M | {row['wall_s'] * 2 / 3600:.2f} | "
+        f"| {experiment} | {seed} | {row['steps'] / 1e6:.1f}M | {row['wall_s'] / 60:.0f} | "
         f"{first:.1f} {unit} | {last:.1f} | {references['oracle'][name]:.1f} | "
         f"{references['random'][name]:.1f} | {cleared_first:.1f}, {cleared_last:.1f} | "
         f"{success:.2f} |"
