@@ -131,6 +131,8 @@ class Canvas:
         for slot, value in enumerate(values):
             middle = left + step * (slot + 0.5)
             label = labels[slot] if labels else str(slot + 1)
+            mark = marks[slot] if slot < len(marks) else None
+            mark_y = zero if mark is None else zero - min(mark, top) * unit
             if slot % every == 0:
                 self.text((middle, area_bottom + 4), label, size=11, colour=FAINT, anchor="ma")
             if value is not None:
@@ -139,11 +141,11 @@ class Canvas:
                 edges = (middle - half, min(y, zero), middle + half, max(y, zero))
                 self.draw.rectangle(edges, fill=colours[slot])
                 if step >= 17:
-                    place = (middle, min(y, zero) - 3)
+                    place = (middle, min(y, zero, mark_y) - 3)
                     size = 11 if step >= 26 else 9
                     self.text(place, form.format(value), size=size, anchor="md")
-            if slot < len(marks) and marks[slot] is not None:
-                y = zero - min(float(marks[slot] or 0.0), top) * unit
+            if mark is not None:
                 reach = min(step * 0.45, 30.0)
-                self.draw.line((middle - reach, y, middle + reach, y), fill=INK, width=2)
+                ends = (middle - reach, mark_y, middle + reach, mark_y)
+                self.draw.line(ends, fill=INK, width=2)
         self.draw.line((left, zero, left + width, zero), fill=FAINT, width=1)
