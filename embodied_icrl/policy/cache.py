@@ -103,7 +103,9 @@ class KVCache:
         self.truncate(0)
 
     def truncate(self, length: int) -> None:
-        """Forget all but the first `length` tokens, as if the later ones had never been.
+        """Drop all but the first `length` tokens, as if the later ones had never been.
+
+        What was hidden by `forget` stays hidden.
 
         Raises:
             ValueError: there are fewer tokens, or a ring has overwritten some of them.

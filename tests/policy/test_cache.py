@@ -95,10 +95,13 @@ def test_a_ring_is_chosen_only_where_the_window_is_shorter() -> None:
 def test_forgetting_equals_an_attention_span_without_those_tokens(
     span: dict[str, Any], refill: bool
 ) -> None:
-    """Environment 1 forgets at token 9: as if its trial had begun there, the others as before."""
+    """Environment 1 forgets at token 9: as if its trial had begun there, the others as before.
+
+    That is in the middle of an episode, so that forgetting is not what the episode hides anyway.
+    """
     policy = make_policy(**span)
     batch = make_batch(policy, ENVS, STEPS)
-    batch.episode_start[1, 9] = True
+    batch.episode_start[1, 8:10] = torch.tensor([True, False])
     _, _, remembering = act_through(policy, batch, policy.new_cache(ENVS, STEPS))
     late = batch.steps(9, STEPS)
     _, _, forgotten = act_through(policy, late, policy.new_cache(ENVS, STEPS))
@@ -112,6 +115,20 @@ def test_forgetting_equals_an_attention_span_without_those_tokens(
     torch.testing.assert_close(values[1], forgotten[1], rtol=0, atol=1e-10)
     for other in (0, 2):
         torch.testing.assert_close(values[other], remembering[other, 9:], rtol=0, atol=1e-10)
+
+
+def test_what_was_forgotten_stays_so_after_cutting_back() -> None:
+    policy = make_policy()
+    batch = make_batch(policy, ENVS, STEPS)
+    cache = policy.new_cache(ENVS, STEPS)
+    policy.prefill(batch.steps(0, 12), cache)
+    cache.forget([1])
+    cache.truncate(7)
+    _, _, values = act_through(policy, batch, cache, 7)
+    _, _, remembering = act_through(policy, batch, policy.new_cache(ENVS, STEPS))
+    _, _, fresh = act_through(policy, batch.steps(7, STEPS), policy.new_cache(ENVS, STEPS))
+    torch.testing.assert_close(values[1], fresh[1], rtol=0, atol=1e-10)
+    torch.testing.assert_close(values[0], remembering[0, 7:], rtol=0, atol=1e-10)
 
 
 def test_training_on_a_forgetful_past() -> None:
