@@ -141,7 +141,12 @@ class Canvas:
                 edges = (middle - half, min(y, zero), middle + half, max(y, zero))
                 self.draw.rectangle(edges, fill=colours[slot])
                 if step >= 17:
-                    place = (middle, min(y, zero, mark_y) - 3)
+                    upper_end = min(y, zero)
+                    # A mark just above the bar would cross the number.
+                    place = (
+                        middle,
+                        min(upper_end, mark_y if upper_end - mark_y < 18 else zero) - 3,
+                    )
                     size = 11 if step >= 26 else 9
                     self.text(place, form.format(value), size=size, anchor="md")
             if mark is not None:

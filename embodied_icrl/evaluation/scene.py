@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import cos, sin
+from math import cos, pi, sin
 
 import numpy as np
 
@@ -183,7 +183,7 @@ def _agent(canvas: Canvas, centre: Point, heading: float | None) -> None:
         canvas.disc(centre, 10, BLUE, (255, 255, 255))
         return
     x, y = centre
-    corners = [(0.0, 14.0), (2.5, 12.0), (3.14159, 5.0), (-2.5, 12.0)]
+    corners = [(0.0, 20.0), (2.45, 16.0), (pi, 7.0), (-2.45, 16.0)]
     shape = [(x + r * sin(heading + angle), y - r * cos(heading + angle)) for angle, r in corners]
     canvas.draw.polygon(shape, fill=BLUE, outline=(255, 255, 255), width=2)
 
