@@ -1,0 +1,217 @@
+"""The Fetch robot's tasks of gymnasium-robotics: reach, push, pick and place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from embodied_icrl.common.errors import require
+from embodied_icrl.manipulation.fields import Field
+from embodied_icrl.manipulation.physics_env import clipped
+from embodied_icrl.manipulation.task import Budget, Env, Task
+
+RADIUS = 0.05  # of success, metres: the environments' own threshold
+
+GRIPPER_FIELDS = (
+    Field("gripper_position", (3,), "m", "x, y, z of the point between the fingers; z is up"),
+    Field("gripper_velocity", (3,), "m/s", "its velocity"),
+    Field("finger_opening", (), "m", "distance between the fingers: 0 closed, 0.1 open"),
+)
+OBJECT_FIELDS = (
+    Field("object_position", (3,), "m", "x, y, z of the centre of a cube, 0.05 m wide"),
+    Field("object_velocity", (3,), "m/s", "its velocity"),
+)
+ACTION_FIELD = Field(
+    "action", (4,), "-", "commanded gripper motion x, y, z and finger opening, each in [-1, 1]"
+)
+
+SPARSE_OBJECT = """\
+def compute_reward(state):
+    distance = np.linalg.norm(state.object_position - state.target_position)
+    reached = 1.0 if distance < 0.05 else 0.0
+    return reached, {"reached": reached}
+"""
+
+
+@dataclass(frozen=True)
+class FetchTask(Task):
+    """What the Fetch tasks share. Observation: the environment's own three parts, flattened."""
+
+    env_id: ClassVar[str]
+
+    horizon: int = 50
+
+    def make_env(self) -> Env:
+        """The environment as gymnasium-robotics makes it, without its time limit."""
+        robotics = require("gymnasium_robotics", "pip install 'gymnasium-robotics>=1.4'")
+        gym.register_envs(robotics)
+        return gym.make(self.env_id, max_episode_steps=-1, disable_env_checker=True)
+
+    def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
+        """See `fields`."""
+        seen = observation["observation"]
+        dt = env.unwrapped.dt  # type: ignore[attr-defined]
+        values = {
+            "gripper_position": seen[:3],
+            "target_position": observation["desired_goal"],
+            "action": action,
+        }
+        if len(seen) == 10:
+            velocity, fingers = seen[5:8], seen[3:5]
+        else:
+            # Object velocities are relative to the gripper's; both are distances per step of dt.
+            velocity, fingers = seen[20:23], seen[9:11]
+            values["object_position"] = seen[3:6]
+            values["object_velocity"] = (seen[14:17] + velocity) / dt
+        values["gripper_velocity"] = velocity / dt
+        values["finger_opening"] = fingers[0] + fingers[1]
+        return values
+
+    def success(self, env: Env, observation: Any) -> bool:
+        """Whether gripper or object is within 5 cm of the target."""
+        difference = observation["achieved_goal"] - observation["desired_goal"]
+        return bool(difference @ difference < RADIUS**2)
+
+
+@dataclass(frozen=True)
+class FetchReach(FetchTask):
+    """Success: the gripper within 5 cm of the target."""
+
+    env_id: ClassVar[str] = "FetchReach-v4"
+    name: ClassVar[str] = "fetch_reach"
+    description: ClassVar[str] = (
+        "Move the gripper of a Fetch robot arm to a target point in the air and keep it there."
+    )
+    fields: ClassVar[tuple[Field, ...]] = (
+        *GRIPPER_FIELDS,
+        Field("target_position", (3,), "m", "x, y, z of the target point"),
+        ACTION_FIELD,
+    )
+    human_reward: ClassVar[str] = """\
+def compute_reward(state):
+    distance = np.linalg.norm(state.gripper_position - state.target_position)
+    components = {"distance": -distance, "precision": np.exp(-((distance / 0.05) ** 2))}
+    return sum(components.values()), components
+"""
+    sparse_reward: ClassVar[str] = SPARSE_OBJECT.replace("object_position", "gripper_position")
+    quick: ClassVar[Budget] = Budget(30_000, "ppo")
+    full: ClassVar[Budget] = Budget(100_000, "ppo")
+
+    def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
+        """Straight to the target."""
+        return _towards(observation["observation"][:3], observation["desired_goal"], fingers=0.0)
+
+
+@dataclass(frozen=True)
+class FetchPush(FetchTask):
+    """Success: the cube within 5 cm of the target."""
+
+    env_id: ClassVar[str] = "FetchPush-v4"
+    name: ClassVar[str] = "fetch_push"
+    description: ClassVar[str] = (
+        "Push a cube over a table to a target place with the closed gripper of a Fetch robot arm."
+    )
+    fields: ClassVar[tuple[Field, ...]] = (
+        *GRIPPER_FIELDS,
+        *OBJECT_FIELDS,
+        Field("target_position", (3,), "m", "x, y, z where the cube's centre should be"),
+        ACTION_FIELD,
+    )
+    human_reward: ClassVar[str] = """\
+def compute_reward(state):
+    distance = np.linalg.norm(state.object_position - state.target_position)
+    reach = np.linalg.norm(state.gripper_position - state.object_position)
+    components = {
+        "distance": -2.0 * distance,
+        "reach": -0.5 * reach,
+        "success": 1.0 if distance < 0.05 else 0.0,
+    }
+    return sum(components.values()), components
+"""
+    sparse_reward: ClassVar[str] = SPARSE_OBJECT
+    quick: ClassVar[Budget] = Budget(50_000, "sac")
+    full: ClassVar[Budget] = Budget(500_000, "sac")
+
+    def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
+        """Over the cube to the place behind it, down, and along the line to the target."""
+        seen, target = observation["observation"], observation["desired_goal"]
+        gripper, cube = seen[:3], seen[3:6]
+        offset = (target - cube)[:2]
+        distance = float(np.linalg.norm(offset))
+        if distance < 0.02:
+            return _towards(gripper, gripper, fingers=-1.0)
+        forward = offset / distance
+        side = np.array([-forward[1], forward[0]])
+        relative = (gripper - cube)[:2]
+        along, across = relative @ forward, relative @ side
+        behind = np.append(cube[:2] - 0.08 * forward, cube[2])
+        lined_up = along < -0.03 and abs(across) < 0.015
+        if lined_up and gripper[2] - cube[2] < 0.03:
+            aim = np.append(gripper[:2] + 0.05 * forward - across * side, cube[2])
+            return _towards(gripper, aim, fingers=-1.0, gain=8.0 + 40.0 * min(distance, 0.2))
+        if not lined_up:  # from above, so that the cube is not touched on the way
+            near = np.linalg.norm((gripper - behind)[:2]) < 0.02
+            behind[2] = cube[2] + (0.0 if near else 0.1)
+            if not near and gripper[2] - cube[2] < 0.06:
+                behind[:2] = gripper[:2]
+        return _towards(gripper, behind, fingers=-1.0)
+
+
+@dataclass(frozen=True)
+class FetchPickAndPlace(FetchTask):
+    """Success: the cube within 5 cm of the target."""
+
+    env_id: ClassVar[str] = "FetchPickAndPlace-v4"
+    name: ClassVar[str] = "fetch_pick_and_place"
+    description: ClassVar[str] = (
+        "Grasp a cube on a table with a Fetch robot arm and hold it at a target point, "
+        "which may be in the air."
+    )
+    fields: ClassVar[tuple[Field, ...]] = (
+        *GRIPPER_FIELDS,
+        *OBJECT_FIELDS,
+        Field("target_position", (3,), "m", "x, y, z where the cube's centre should be"),
+        ACTION_FIELD,
+    )
+    human_reward: ClassVar[str] = """\
+def compute_reward(state):
+    distance = np.linalg.norm(state.object_position - state.target_position)
+    reach = np.linalg.norm(state.gripper_position - state.object_position)
+    grasped = reach < 0.03 and state.finger_opening < 0.06
+    components = {
+        "reach": -reach,
+        "grasp": 0.5 if grasped else 0.0,
+        "distance": 2.0 * (1.0 - np.tanh(5.0 * distance)) if grasped else 0.0,
+        "success": 2.0 if distance < 0.05 else 0.0,
+    }
+    return sum(components.values()), components
+"""
+    sparse_reward: ClassVar[str] = SPARSE_OBJECT
+    quick: ClassVar[Budget] = Budget(100_000, "sac")
+    full: ClassVar[Budget] = Budget(1_000_000, "sac")
+
+    def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
+        """Over the cube, down, close, and to the target."""
+        seen, target = observation["observation"], observation["desired_goal"]
+        gripper, cube, opening = seen[:3], seen[3:6], float(seen[9] + seen[10])
+        offset = cube - gripper
+        if np.linalg.norm(offset[:2]) > 0.015 and np.linalg.norm(offset) > 0.02:
+            return _towards(gripper, cube + (0.0, 0.0, 0.08), fingers=1.0)
+        if np.linalg.norm(offset) > 0.015 and opening > 0.055:
+            return _towards(gripper, cube, fingers=1.0)
+        if opening > 0.055:
+            return _towards(gripper, gripper, fingers=-1.0)
+        return _towards(gripper, target + (gripper - cube), fingers=-1.0)
+
+
+def _towards(
+    position: NDArray[Any], goal: NDArray[Any], *, fingers: float, gain: float = 12.0
+) -> NDArray[np.float32]:
+    """The action that moves the gripper towards `goal`; an action of 1 is about 3 cm."""
+    action = np.append(gain * (goal - position), fingers)
+    return clipped(action)

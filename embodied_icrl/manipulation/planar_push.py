@@ -1,0 +1,116 @@
+"""A round pusher that slides a puck to a place on a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from embodied_icrl.common.paths import assets_dir
+from embodied_icrl.manipulation.fields import Field
+from embodied_icrl.manipulation.physics_env import PhysicsEnv, clipped
+from embodied_icrl.manipulation.task import Budget, Env, Task
+
+CONTACT = 0.08  # metres between the centres of pusher and puck when they touch
+RADIUS = 0.05  # of success, metres
+
+HUMAN_REWARD = """\
+def compute_reward(state):
+    to_target = state.target_position - state.puck_position
+    distance = np.linalg.norm(to_target)
+    behind = state.puck_position - 0.08 * to_target / (distance + 0.01)
+    reach = np.linalg.norm(behind - state.pusher_position)
+    components = {
+        "distance": -4.0 * distance,
+        "reach": -1.0 * reach if distance > 0.05 else 0.0,
+        "success": 2.0 if distance < 0.05 else 0.0,
+    }
+    return sum(components.values()), components
+"""
+
+SPARSE_REWARD = """\
+def compute_reward(state):
+    distance = np.linalg.norm(state.target_position - state.puck_position)
+    reached = 1.0 if distance < 0.05 else 0.0
+    return reached, {"reached": reached}
+"""
+
+
+@dataclass(frozen=True)
+class PlanarPush(Task):
+    """Success: the puck within 5 cm of the target."""
+
+    name: ClassVar[str] = "planar_push"
+    description: ClassVar[str] = "Push a puck across a table to a target place and leave it there."
+    fields: ClassVar[tuple[Field, ...]] = (
+        Field("pusher_position", (2,), "m", "x and y of the pusher's centre (radius 0.03)"),
+        Field("pusher_velocity", (2,), "m/s", "its velocity"),
+        Field("puck_position", (2,), "m", "x and y of the puck's centre (radius 0.05)"),
+        Field("puck_velocity", (2,), "m/s", "its velocity; it stops soon after a push"),
+        Field("target_position", (2,), "m", "x and y where the puck should lie"),
+        Field("action", (2,), "-", "commanded pusher velocity, each part in [-1, 1] of 0.6 m/s"),
+    )
+    human_reward: ClassVar[str] = HUMAN_REWARD
+    sparse_reward: ClassVar[str] = SPARSE_REWARD
+    quick: ClassVar[Budget] = Budget(60_000, "ppo")
+    full: ClassVar[Budget] = Budget(300_000, "ppo")
+
+    horizon: int = 60
+
+    def make_env(self) -> PhysicsEnv:
+        """The table; the pusher does at most 0.6 m/s per axis, an action lasts 0.04 s."""
+        xml = (assets_dir() / "manipulation" / "planar_push.xml").read_text()
+        return PhysicsEnv(xml, frame_skip=4, begin=_begin, observe=_observe)
+
+    def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
+        """See `fields`."""
+        data = env.unwrapped.data  # type: ignore[attr-defined]
+        return {
+            "pusher_position": data.qpos[:2],
+            "pusher_velocity": data.qvel[:2],
+            "puck_position": data.qpos[2:],
+            "puck_velocity": data.qvel[2:],
+            "target_position": data.mocap_pos[0, :2],
+            "action": action,
+        }
+
+    def success(self, env: Env, observation: Any) -> bool:
+        """Whether the puck is within 5 cm of the target."""
+        data = env.unwrapped.data  # type: ignore[attr-defined]
+        x, y = (data.qpos[2:] - data.mocap_pos[0, :2]).tolist()
+        return bool(x * x + y * y < RADIUS**2)
+
+    def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
+        """Gets behind the puck, as seen from the target, and pushes along the line."""
+        data = env.unwrapped.data  # type: ignore[attr-defined]
+        pusher, puck, target = data.qpos[:2], data.qpos[2:], data.mocap_pos[0, :2]
+        distance = float(np.linalg.norm(target - puck))
+        if distance < 0.015:
+            return np.zeros(2, np.float32)
+        forward = (target - puck) / distance
+        side = np.array([-forward[1], forward[0]])
+        along, across = (pusher - puck) @ forward, (pusher - puck) @ side
+        if along < 0 and abs(across) < 0.02:  # behind: push, and steer to the line
+            velocity = forward * min(1.0, 8 * distance + 0.1) - side * 20.0 * across
+        elif along < -CONTACT:
+            velocity = -side * np.sign(across) - forward * 0.1
+        else:  # beside or in front: step aside, then back
+            away = np.sign(across) if across else 1.0
+            clear = abs(across) > CONTACT + 0.02
+            velocity = -forward + (0.0 if clear else 1.0) * side * away
+        return clipped(velocity)
+
+
+def _begin(env: PhysicsEnv, rng: np.random.Generator) -> None:
+    env.data.qpos[:2] = rng.uniform((-0.25, -0.1), (-0.15, 0.1))
+    env.data.qpos[2:] = rng.uniform((-0.05, -0.1), (0.05, 0.1))
+    env.data.mocap_pos[0, :2] = rng.uniform((0.15, -0.15), (0.3, 0.15))
+
+
+def _observe(env: PhysicsEnv) -> NDArray[np.float64]:
+    position, target = env.data.qpos, env.data.mocap_pos[0, :2]
+    relative = (position[2:] - position[:2], target - position[2:])
+    return np.concatenate((position, env.data.qvel, target, *relative))

@@ -1,0 +1,96 @@
+"""The declaration of a manipulation task: everything that the reward search knows about it."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from embodied_icrl.common.config import option
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.manipulation.fields import Field
+
+Env = gym.Env[Any, Any]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one training of a policy may spend.
+
+    Attributes:
+        env_steps: environment steps.
+        algorithm: the inner reinforcement learning algorithm.
+    """
+
+    env_steps: int
+    algorithm: Literal["ppo", "sac", "td3", "tqc"]
+
+
+@dataclass(frozen=True)
+class Task(abc.ABC):
+    """A task, and at once its configuration: a frozen dataclass whose options are its settings.
+
+    Everything here is cheap until `make_env` builds the simulator, so that tasks can be listed
+    where their packages aren't installed.
+
+    Attributes:
+        name: one word.
+        description: the one sentence that a writer of rewards is told.
+        fields: what a reward may read.
+        human_reward, sparse_reward: source of two baselines, in the form of every candidate:
+            `compute_reward(state) -> (total, components)`.
+        quick, full: budgets of a training that compares candidates, and of a final one.
+        hold_steps: default fitness looks at so many last steps of an episode.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+    fields: ClassVar[tuple[Field, ...]]
+    human_reward: ClassVar[str]
+    sparse_reward: ClassVar[str]
+    quick: ClassVar[Budget]
+    full: ClassVar[Budget]
+    hold_steps: ClassVar[int] = 10
+
+    horizon: int = option(50, "steps per episode")
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise ConfigError(f"horizon={self.horizon} must be at least 1")
+
+    @abc.abstractmethod
+    def make_env(self) -> Env:
+        """The simulator as a Gymnasium environment; its own reward is never used.
+
+        Raises:
+            MissingDependencyError: a package that it needs isn't installed.
+        """
+
+    @abc.abstractmethod
+    def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
+        """The declared fields by name, after a step with `action` that gave `observation`."""
+
+    @abc.abstractmethod
+    def success(self, env: Env, observation: Any) -> bool:
+        """Whether the goal is met at this moment, from the simulator alone."""
+
+    def measure(self, env: Env, observation: Any) -> float:
+        """The truth about one moment that fitness is made of; here: 1 for success, else 0."""
+        return float(self.success(env, observation))
+
+    def fitness(self, measures: Sequence[float]) -> float:
+        """How good an episode was, from `measure` after each of its steps; no reward is involved.
+
+        Here: the mean over the last `hold_steps` steps, so that passing through the goal is
+        worth little and staying there is worth 1.
+        """
+        return float(np.mean(measures[-self.hold_steps :]))
+
+    def expert_action(self, env: Env, observation: Any) -> NDArray[Any] | None:
+        """What a scripted policy does; None where there is none for the task."""
+        return None

@@ -1,0 +1,120 @@
+"""Every task: a scripted success has fitness 1, noise 0, and the truth ignores rewards."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.manipulation.fetch import FetchPickAndPlace, FetchPush, FetchReach
+from embodied_icrl.manipulation.planar_push import PlanarPush
+from embodied_icrl.manipulation.planar_reach import PlanarReach
+from embodied_icrl.manipulation.task import Task
+from embodied_icrl.manipulation.task_env import RewardError, TaskEnv
+from embodied_icrl.manipulation.valve_turn import ValveTurn
+
+SMALL = (PlanarReach(), PlanarPush(), ValveTurn())
+FETCH = (FetchReach(), FetchPush(), FetchPickAndPlace())
+
+
+def name_of(task: Task) -> str:
+    return task.name
+
+
+def episode(env: TaskEnv, seed: int, *, expert: bool) -> list[dict]:
+    """The infos of one episode."""
+    rng = np.random.default_rng(seed)
+    env.reset(seed=seed)
+    infos = []
+    while True:
+        random = rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
+        _, _, terminated, truncated, info = env.step(env.expert_action() if expert else random)
+        infos.append(info)
+        if terminated or truncated:
+            return infos
+
+
+def fitness(task: Task, episodes: int, *, expert: bool) -> float:
+    env = TaskEnv(task)
+    found = [episode(env, seed, expert=expert)[-1]["fitness"] for seed in range(episodes)]
+    env.close()
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("task", SMALL, ids=name_of)
+def test_fitness_tells_success_from_noise(task):
+    assert fitness(task, 20, expert=True) > 0.98
+    assert fitness(task, 20, expert=False) < 0.05
+
+
+@pytest.mark.parametrize("task", FETCH, ids=name_of)
+def test_fitness_tells_success_from_noise_on_fetch(task):
+    assert fitness(task, 4, expert=True) > 0.9
+    assert fitness(task, 4, expert=False) < 0.3
+
+
+@pytest.mark.parametrize("task", [*SMALL, FETCH[1]], ids=name_of)
+def test_episodes_depend_on_their_seed_alone(task):
+    def observations(env: TaskEnv, reward=None) -> np.ndarray:
+        env.reward = reward
+        rng = np.random.default_rng(0)
+        seen = [env.reset(seed=3)[0]]
+        for _ in range(8):
+            seen.append(env.step(rng.uniform(-1, 1, env.action_space.shape))[0])
+        assert all(env.observation_space.contains(observation) for observation in seen)
+        return np.array(seen)
+
+    first, second = TaskEnv(task), TaskEnv(task)
+    expected = observations(first)
+    np.testing.assert_array_equal(observations(second, lambda state: (-7.0, {})), expected)
+    np.testing.assert_array_equal(observations(first), expected)
+    assert not np.array_equal(first.reset(seed=4)[0], expected[0])
+
+
+@pytest.mark.parametrize("task", SMALL, ids=name_of)
+def test_fields_say_what_happened(task):
+    states = []
+    env = TaskEnv(task, reward=lambda state: (states.append(state) or 0.25, {"a": 0.25}))
+    env.reset(seed=0)
+    action = np.array([0.5, -0.25], np.float32)
+    _, reward, _, _, info = env.step(action)
+    assert (reward, info["components"]) == (0.25, {"a": 0.25})
+    assert states[0]._fields == tuple(field.name for field in task.fields)
+    np.testing.assert_allclose(states[0].action, action)
+    np.testing.assert_array_equal(env.layout.record(env.state_vector).action, states[0].action)
+
+
+def test_velocities_are_those_of_the_positions():
+    env = TaskEnv(FetchPush())
+    env.reset(seed=0)
+    previous = None
+    for _ in range(12):
+        env.step(np.array([0.6, 0.4, -0.2, 0.0], np.float32))
+        state = env.layout.record(env.state_vector)
+        if previous is not None:
+            moved = (state.gripper_position - previous.gripper_position) / 0.04
+        previous = state
+    np.testing.assert_allclose(state.gripper_velocity, moved, atol=0.1)
+    assert np.linalg.norm(state.gripper_velocity) > 0.2
+    np.testing.assert_allclose(state.object_velocity, 0.0, atol=0.02)
+
+
+def test_passing_through_the_goal_is_worth_less_than_staying():
+    task = PlanarReach()
+    assert task.fitness([0.0] * 40 + [1.0] * 10) == 1.0
+    assert task.fitness([1.0] * 40 + [0.0] * 10) == 0.0
+    assert task.fitness([1.0, 0.0]) == 0.5
+
+
+def test_a_reward_that_cannot_be_used_is_named():
+    env = TaskEnv(PlanarReach(), reward=lambda state: (float("nan"), {}))
+    env.reset(seed=0)
+    with pytest.raises(RewardError, match="nan at step 1"):
+        env.step(np.zeros(2))
+
+
+def test_settings():
+    env = TaskEnv(PlanarReach(horizon=3))
+    assert len(episode(env, 0, expert=True)) == 3
+    with pytest.raises(ConfigError, match="horizon=0"):
+        PlanarReach(horizon=0)
