@@ -51,7 +51,7 @@ class CacheWriter:
 
         def write(layer: int, k: Tensor, v: Tensor) -> KeysValues:
             data = self.cache.data[layer, :, rows]
-            if isinstance(self._new, slice) and self.held == self.cache.length:
+            if isinstance(self._new, slice):
                 data[0, :, :, self._new] = k
                 data[1, :, :, self._new] = v
                 held = data[:, :, :, : self.keys]

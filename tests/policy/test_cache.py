@@ -172,7 +172,9 @@ def test_rebuilt_rows_continue_with_another_past(span: dict[str, Any]) -> None:
     cache.forget(rows)
     values = policy.rebuild_rows(new.steps(0, 12).rows(rows), cache, rows, chunk=5)
     torch.testing.assert_close(values, expected_past[rows], rtol=0, atol=1e-10)
-    got, want = (act_through(policy, mixed, memory, 12)[2] for memory in (cache, expected))
+    got, want = (act_through(policy, mixed, memory, 12, 15)[2] for memory in (cache, expected))
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
+    got, want = (policy.prefill(mixed.steps(15, STEPS), memory) for memory in (cache, expected))
     torch.testing.assert_close(got, want, rtol=0, atol=1e-10)
     with pytest.raises(ValueError, match=r"must be \[2, 20\]"):
         policy.rebuild_rows(new.steps(0, 12).rows(rows), cache, rows)
