@@ -103,7 +103,6 @@ class TokenStream:
         began = self.terminal.copy()
         self.step += 1
         np.logical_or(terminated, truncated, out=self.terminal)
-        self.terminal &= ~began
         self.episode_start[:] = began
         self.step_in_episode += 1
         self.step_in_episode[began] = 0
