@@ -56,7 +56,7 @@ def space_from_description(data: dict[str, Any]) -> spaces.Space[Any]:
         return spaces.Box(low, high, shape, dtype.type)
     if kind == "Discrete":
         # The first checkpoints did not say, and had Gymnasium's default.
-        dtype = np.dtype(data.get("dtype", "int64"))
+        dtype = np.dtype(data["dtype"])
         return spaces.Discrete(data["n"], start=data["start"], dtype=dtype.type)
     if kind == "MultiDiscrete":
         dtype = np.dtype(data["dtype"])
