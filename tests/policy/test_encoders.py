@@ -123,6 +123,7 @@ def test_images_of_any_size_and_layout(shape: tuple[int, ...]) -> None:
     images = np.random.default_rng(0).integers(0, 256, (2, *shape), dtype=np.uint8)
     features = encoder(encoder.prepare(images, torch.device("cpu")))
     assert features.shape == (2, encoder.feature_size)
+    assert encoder.network[0].in_channels == min(shape[0], shape[-1])
     assert encoder.feature_size <= 64 * 64
     assert (features[0] - features[1]).abs().max() > 1e-3
     assert features.abs().max() < 20
