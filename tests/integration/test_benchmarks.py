@@ -61,10 +61,10 @@ def test_concatenating_variant_acts_like_the_policy_over_episodes():
 def test_acting_rows_show_allocations_that_grow_only_for_the_concatenating_variant(monkeypatch):
     monkeypatch.setitem(acting.MODELS, "tiny", TINY)
     monkeypatch.setattr(acting, "steps_per_round", lambda config, context: 2)
-    allocated: dict[str, list[int]] = {name: [] for name in acting.VARIANTS}
+    allocated: dict[str, list[int]] = {}
     for context in (64, 2048):
         for row in acting.time_variants("tiny", context, envs=2, rounds=2):
-            allocated[row["variant"]].append(row["allocated_bytes_per_step"])
+            allocated.setdefault(row["variant"], []).append(row["allocated_bytes_per_step"])
             assert len(row["cpu_ms_samples"]) == 2
             assert row["largest_difference"] < (0.1 if "bfloat16" in row["variant"] else 1e-5)
     for name in ("preallocated", "preallocated bfloat16"):
@@ -73,6 +73,13 @@ def test_acting_rows_show_allocations_that_grow_only_for_the_concatenating_varia
     assert (
         allocated["concatenating"][1] - allocated["concatenating"][0] >= 1984 * 2 * 2 * 2 * 16 * 4
     )
+
+
+@pytest.mark.parametrize("variant", ["concatenating", "preallocated", "preallocated bfloat16"])
+def test_acting_memory_is_that_of_one_variant(monkeypatch, variant):
+    monkeypatch.setitem(acting.MODELS, "tiny", TINY)
+    row = acting.measure_memory("tiny", 16, variant, envs=2)
+    assert row["peak_rss_mib"] >= row["peak_rss_before_acting_mib"] > 0
 
 
 def test_a_variant_that_computes_something_else_stops_the_acting_benchmark(monkeypatch):
