@@ -24,7 +24,7 @@ def exit_status(work: Callable[[], None], *, debug: bool) -> int:
 
     Returns:
         0 done; 2 after a usage or configuration error (one line; a traceback with `debug`); 1 after
-        any other exception (its traceback); 128 + n after signal n.
+        any other exception (its traceback); 128 + n after signal n; 124 after `max_seconds`.
     """
     try:
         work()

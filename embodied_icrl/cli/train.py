@@ -24,16 +24,24 @@ def run_train(node: Any) -> None:
     train_here(config)
 
 
+# What timeout(1) returns, too.
+TIME_IS_OVER = 124
+
+
 def train_here(config: TrainConfig) -> None:
-    """Train in this process; raises CommandStopped after a stop signal."""
+    """Train in this process; raises CommandStopped if it ends before `total_steps`."""
     from embodied_icrl.training.job import train
 
     result = train(config)
-    if result.signal:
-        if int(os.environ.get("RANK", "0")) == 0:
-            print(
-                f"stopped by signal {result.signal} at step {result.step:,}, checkpoint saved; "
-                f"the same command continues from there ({result.run})",
-                file=sys.stderr,
-            )
-        raise CommandStopped(128 + result.signal)
+    if result.finished:
+        return
+    if int(os.environ.get("RANK", "0")) == 0:
+        reason = (
+            f"stopped by signal {result.signal}" if result.signal else "trainer.max_seconds is over"
+        )
+        print(
+            f"{reason} at step {result.step:,}, checkpoint saved; "
+            f"the same command continues from there ({result.run})",
+            file=sys.stderr,
+        )
+    raise CommandStopped(128 + result.signal if result.signal else TIME_IS_OVER)

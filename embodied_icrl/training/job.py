@@ -44,11 +44,13 @@ class JobResult:
     Attributes:
         run: its run directory.
         step: environment steps done.
+        finished: `total_steps` were reached.
         signal: number of the signal that stopped it; 0: none.
     """
 
     run: Path
     step: int
+    finished: bool
     signal: int
 
 
@@ -200,7 +202,9 @@ class Job:
         )
         save_due, stopping, signal = False, False, 0
         with StopRequest() as request, report:
-            while not trainer.finished and not (stopping and trainer.can_checkpoint):
+            # Environments that can't save their state go on to the end of their trial, so that
+            # the last checkpoint has everything.
+            while not ((trainer.finished or stopping) and trainer.can_checkpoint):
                 before = counters.step
                 row = trainer.update_once()
                 signal = ranks.any(request.pending())
@@ -217,7 +221,8 @@ class Job:
                     self._save()
                 trainer.restart_clock()
             self._draw()
-        return JobResult(self.run.path, counters.step, 0 if trainer.finished else signal)
+        finished = trainer.finished
+        return JobResult(self.run.path, counters.step, finished, 0 if finished else signal)
 
     def _out_of_time(self) -> bool:
         limit = self.trainer.config.trainer.max_seconds
@@ -232,7 +237,7 @@ class Job:
     def _evaluation_due(self, before: int, stopping: bool) -> bool:
         settings = self.trainer.config.evaluation
         if self.trainer.finished:
-            return settings.final
+            return settings.final and self.trainer.can_checkpoint
         return not stopping and _crossed(before, self.trainer.counters.step, settings.every_steps)
 
     def _evaluate(self, report: ProgressReport) -> dict[str, Any]:

@@ -62,6 +62,14 @@ def wait_until(condition, seconds=5.0):
         time.sleep(0.02)
 
 
+@pytest.fixture
+def ctrl_c_interrupts():
+    """A shell starts background jobs with SIGINT ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class TestParity:
     @pytest.mark.parametrize(
         "check",
@@ -444,7 +452,7 @@ class TestLife:
         assert time.monotonic() - began < 4
         assert children() == before
 
-    def test_keyboard_interrupt(self, processes):
+    def test_keyboard_interrupt(self, processes, ctrl_c_interrupts):
         """Ctrl-C in a wait reaches the caller; what can't be trusted after it is ended."""
         env = processes(faulty_config("hang"), 4, 2)
         env.reset()
@@ -543,7 +551,7 @@ class TestParentsEnd:
         assert parent.returncode == 0 and stderr == ""
         assert len(workers) == 2 and all(self.is_gone(pid) for pid in workers)
 
-    def test_ctrl_c_at_the_terminal(self):
+    def test_ctrl_c_at_the_terminal(self, ctrl_c_interrupts):
         """SIGINT goes to the whole group: one traceback, the parent's."""
         parent, workers = self.start("step")
         time.sleep(0.2)

@@ -133,7 +133,7 @@ def test_the_time_cap_saves_and_stops(tmp_path: Path) -> None:
     config = job_config(tmp_path / "run", steps=10**9)
     config = replace(config, trainer=TrainerConfig(total_steps=10**9, max_seconds=0.5))
     result = train(config)
-    assert result.signal == 0
+    assert result.signal == 0 and not result.finished
     assert (result.run / "checkpoints" / f"step_{result.step}").is_dir()
 
 
@@ -148,7 +148,9 @@ def test_environments_without_state_are_saved_at_trial_ends(
     train(job_config(whole, steps=960, checkpoint=frequent))
     for path in (whole / "checkpoints").glob("step_*"):
         assert json.loads((path / "state.json").read_text())["counters"]["position"] == 0
-    train(job_config(parts, steps=480, checkpoint=frequent))
+    # 430 steps are reached inside a trial: it is played to its end, and saved.
+    stopped = train(job_config(parts, steps=430, checkpoint=CheckpointConfig(every_steps=0)))
+    assert stopped.step == 480
     train(job_config(parts, steps=960, checkpoint=frequent))
     assert rows(parts) == rows(whole)
 
