@@ -27,6 +27,8 @@ BEGIN, END = "<!-- seeds:begin -->", "<!-- seeds:end -->"
 EXPERIMENTS = ("demo", "grid_house", "grid_house_4rooms")
 # The experiment whose weights another one starts from (same seed): a curriculum.
 STARTS_FROM = {"grid_house_4rooms": "grid_house"}
+# Exit statuses of a training that was stopped and can go on: a time cap, a signal.
+STOPPED = (124, *range(128, 160))
 # What each experiment is judged by.
 METRIC = {"demo": "return", "grid_house": "length", "grid_house_4rooms": "length"}
 
@@ -56,6 +58,7 @@ def make_row(experiment: str, seed: int, runs: Path, trials: int) -> None:
     run = runs / f"{experiment}_seed{seed}"
     command = [f"experiment={experiment}", f"seed={seed}", f"run={run}"]
     if experiment in STARTS_FROM:
+        make_row(STARTS_FROM[experiment], seed, runs, trials)
         command.append(f"init_from={runs / f'{STARTS_FROM[experiment]}_seed{seed}'}")
     try:
         cli("train", *command)
@@ -63,6 +66,8 @@ def make_row(experiment: str, seed: int, runs: Path, trials: int) -> None:
             cli("evaluate", f"run={run}", f"context={context}", f"n_trials={trials}",
                 f"output={run}/evaluation/{context}.json")  # fmt: skip
     except subprocess.CalledProcessError as error:
+        if error.returncode < 0 or error.returncode in STOPPED:
+            sys.exit(f"{experiment}, seed {seed}, was stopped; the same command goes on")
         write(path, {"experiment": experiment, "seed": seed, "error": str(error)})
         return
     folder = ROOT / run
@@ -113,11 +118,16 @@ def table() -> str:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for experiment in EXPERIMENTS:
-        for seed in (0, 1, 2):
+        for seed in sorted({0, 1, 2} | made_seeds(experiment)):
             path = RESULTS / f"{experiment}_seed{seed}.json"
             row = json.loads(path.read_text()) if path.exists() else {}
             lines.append(line(experiment, seed, row))
     return "\n".join(lines)
+
+
+def made_seeds(experiment: str) -> set[int]:
+    """Seeds that have a result file."""
+    return {int(path.stem.rpartition("seed")[2]) for path in RESULTS.glob(f"{experiment}_seed*")}
 
 
 def line(experiment: str, seed: int, row: dict[str, Any]) -> str:

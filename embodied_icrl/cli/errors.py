@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from typing import NoReturn
 
-from embodied_icrl.common.errors import UserError
+from embodied_icrl.common.errors import ObservationError, TrainingError, UserError
+
+# One line is enough for these, but the command was right.
+FAULTS = (TrainingError, ObservationError)
 
 
 class CommandStopped(Exception):
@@ -38,8 +43,20 @@ def exit_status(work: Callable[[], None], *, debug: bool) -> int:
             traceback.print_exc()
         else:
             print(f"error: {explain(error)}", file=sys.stderr)
-        return 2 if is_usage_error(error) else 1
+        return 2 if is_usage_error(error) and not isinstance(error, FAULTS) else 1
     return 0
+
+
+def leave_rank(status: int) -> NoReturn:
+    """Exit; after a failure as one of several processes, without tearing down torch.
+
+    The teardown of a process group may wait for ranks that sit in a collective operation.
+    """
+    if status and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def is_usage_error(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -10,6 +11,8 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from embodied_icrl.training.signals import LAUNCHER
 
 # A stop request is answered after the running update; big jobs may need minutes for that.
 SHUTDOWN_TIMEOUT_S = 900
@@ -30,6 +33,9 @@ def launch_processes(config: Mapping[str, Any], processes: int) -> int:
 
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(SHUTDOWN_TIMEOUT_S))
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ[LAUNCHER] = str(os.getpid())
+    # What went wrong is said by the rank and below; the library's own report repeats it at length.
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="embodied-icrl-") as folder:
         path = Path(folder, "config.json")
         path.write_text(json.dumps(config))

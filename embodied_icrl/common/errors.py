@@ -1,7 +1,7 @@
 """Errors meant for the person at the terminal, and the import of optional packages.
 
 The message of a `UserError` is one line that says what to change; the command line prints it
-without a traceback and exits with status 2.
+without a traceback and exits with status 2 (1 where nothing is wrong with the command).
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ class ConfigError(UserError):
 
 class RunError(UserError):
     """A run directory can't be opened, written, resumed or read."""
+
+
+class TrainingError(UserError):
+    """Training can't go on: the numbers went wrong, not the command (exit status 1)."""
 
 
 class AssetError(UserError):

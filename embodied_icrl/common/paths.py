@@ -6,7 +6,9 @@ wheel they are inside it, under `_data`.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Union
 
 from embodied_icrl.common.errors import AssetError
 
@@ -29,6 +31,17 @@ def assets_dir() -> Path:
         AssetError: it is neither in the installed package nor in the checkout.
     """
     return _find("assets")
+
+
+def with_assets(path: Union[str, os.PathLike[str]]) -> Path:
+    """`path`; if there is nothing and it begins with `assets/`, the same place in `assets_dir()`.
+
+    So that `assets/checkpoints/demo` means the same in any folder, and with an installed wheel.
+    """
+    plain = Path(path)
+    if plain.exists() or plain.parts[:1] != ("assets",):
+        return plain
+    return assets_dir().joinpath(*plain.parts[1:])
 
 
 def checkout_dir() -> Path | None:

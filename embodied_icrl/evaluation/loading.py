@@ -12,6 +12,7 @@ import torch
 
 from embodied_icrl.common.config import build
 from embodied_icrl.common.errors import ConfigError, RunError
+from embodied_icrl.common.paths import with_assets
 from embodied_icrl.envs.vector import EnvConfig
 from embodied_icrl.policy import Policy
 from embodied_icrl.runs.checkpoint import find_checkpoint, load_checkpoint
@@ -94,6 +95,7 @@ def load_trained(
         RunError: no run, or no such checkpoint.
         ConfigError: an override that the environment doesn't have, or no such device.
     """
+    run = with_assets(run)
     opened = load_run(run)
     chosen = choose_device(device)
     path = find_checkpoint(opened.path, checkpoint)

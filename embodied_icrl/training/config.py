@@ -22,6 +22,10 @@ class VectorConfig:
     num_envs: int = option(32, "environments per training process")
     workers: int = option(0, "worker processes that step them (0: in the training process)")
 
+    def __post_init__(self) -> None:
+        if self.num_envs < 1 or self.workers < 0:
+            raise ConfigError("num_envs must be at least 1, workers 0 or more")
+
 
 @dataclass(frozen=True)
 class PPOConfig:
@@ -127,9 +131,15 @@ class PPOConfig:
         for key in ("gamma", "gae_lambda"):
             if not 0.0 <= getattr(self, key) <= 1.0:
                 raise ConfigError(f"ppo.{key}={getattr(self, key)} must lie in [0, 1]")
-        for key in ("clip", "learning_rate", "max_grad_norm"):
-            if getattr(self, key) <= 0:
-                raise ConfigError(f"ppo.{key}={getattr(self, key)} must be positive")
+        for key in ("clip", "clip_value", "target_kl", "learning_rate", "max_grad_norm"):
+            value = getattr(self, key)
+            if value is not None and value <= 0:
+                raise ConfigError(f"ppo.{key}={value} must be positive")
+        for key in ("warmup_optimizer_steps", "weight_decay", "value_coef", "entropy_coef"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"ppo.{key}={getattr(self, key)} must not be negative")
+        if self.weight_decay and self.optimizer == "adam":
+            raise ConfigError("ppo.weight_decay is AdamW's: set ppo.optimizer=adamw too")
 
     @property
     def segment(self) -> int:
@@ -148,8 +158,14 @@ class TrainerConfig:
 
     total_steps: int = option(1_000_000, "environment steps of all processes together")
     max_seconds: float | None = option(
-        None, "stop cleanly, with a checkpoint, after this wall-clock time"
+        None, "stop cleanly, with a checkpoint, after so many seconds of this start; null: no cap"
     )
+
+    def __post_init__(self) -> None:
+        if self.total_steps < 1:
+            raise ConfigError(f"total_steps={self.total_steps} must be at least 1")
+        if self.max_seconds is not None and self.max_seconds <= 0:
+            raise ConfigError(f"max_seconds={self.max_seconds} must be positive, or null")
 
 
 @dataclass(frozen=True)
@@ -182,6 +198,10 @@ class CheckpointConfig:
     every_steps: int = option(500_000, "environment steps between checkpoints; 0: only at the end")
     keep: int = option(3, "how many of the newest checkpoints stay on disk; 0: all")
 
+    def __post_init__(self) -> None:
+        if self.every_steps < 0 or self.keep < 0:
+            raise ConfigError("every_steps and keep must not be negative")
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -213,6 +233,10 @@ class TrainConfig:
     checkpoint: CheckpointConfig = option(CheckpointConfig, "checkpoints")
 
     def __post_init__(self) -> None:
+        if self.processes < 1:
+            raise ConfigError(f"processes={self.processes} must be at least 1")
+        if self.threads < 0:
+            raise ConfigError(f"threads={self.threads} must be 0 (torch's default) or more")
         if self.ppo.minibatches > self.vector.num_envs:
             raise ConfigError(
                 f"ppo.minibatches={self.ppo.minibatches} exceeds vector.num_envs="

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.evaluation.loading import choose_device
 
 # Ranks wait for rank 0's evaluations, which may take far longer than an update.
@@ -67,25 +68,37 @@ class FlatGradients:
         if self.ranks.world_size == 1:
             return
         pieces = torch.split(self.buffer, [p.numel() for p in self.parameters])
-        for parameter, piece in zip(self.parameters, pieces, strict=True):
-            if parameter.grad is None:
-                piece.zero_()
-            else:
-                piece.copy_(parameter.grad.view(-1))
+        # A parameter that the loss doesn't reach has no gradient on any rank, and gets none here.
+        used = [
+            (parameter.grad, piece)
+            for parameter, piece in zip(self.parameters, pieces, strict=True)
+            if parameter.grad is not None
+        ]
+        for gradient, piece in used:
+            piece.copy_(gradient.reshape(-1))
         self.ranks.sum(self.buffer)
-        for parameter, piece in zip(self.parameters, pieces, strict=True):
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(parameter)
-            parameter.grad.copy_(piece.view_as(parameter))
+        for gradient, piece in used:
+            gradient.copy_(piece.view_as(gradient))
 
 
 def local_device(name: str) -> torch.device:
     """The device of this process: `auto`, `cpu`, `cuda` (the GPU of its local rank), `cuda:N`.
 
+    `auto` takes GPUs only if there is one for every process of this machine.
+
     Raises:
-        ConfigError: there is no such device.
+        ConfigError: there is no such device, or `cuda` finds fewer GPUs than processes.
     """
-    if name == "cuda" or (name == "auto" and torch.cuda.is_available()):
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if name == "auto":
+        name = "cuda" if gpus >= processes else "cpu"
+    if name == "cuda" and 0 < gpus < processes:
+        raise ConfigError(
+            f"device=cuda needs a GPU for each of {processes} processes, and there is {gpus}: use "
+            f"processes={gpus} or device=cpu"
+        )
+    if name == "cuda":
         name = f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     device = choose_device(name)
     if device.type == "cuda":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 import torch
 
 from embodied_icrl.common.config import build, to_dict
-from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.common.errors import ConfigError, UserError
 from embodied_icrl.common.files import atomic_write_json
+from embodied_icrl.common.paths import with_assets
 from embodied_icrl.common.seeds import derived_seed
 from embodied_icrl.envs.base import TrialVectorEnv
 from embodied_icrl.envs.vector import make_envs
@@ -28,7 +30,7 @@ from embodied_icrl.runs.checkpoint import (
     save_checkpoint,
 )
 from embodied_icrl.runs.metrics import MetricsLog
-from embodied_icrl.runs.run import Run, open_run
+from embodied_icrl.runs.run import CONFIG, Run, open_run
 from embodied_icrl.training import state as saved_state
 from embodied_icrl.training.config import TrainConfig
 from embodied_icrl.training.distributed import Ranks, join, leave, local_device
@@ -66,22 +68,28 @@ def train(config: TrainConfig) -> JobResult:
     if config.threads:
         torch.set_num_threads(config.threads)
     ranks = join(local_device(config.device))
-    try:
-        with contextlib.ExitStack() as stack:
-            run = _open(config, ranks)
-            stack.callback(run.close)
+    with contextlib.ExitStack() as stack:
+        run = _open(config, ranks)
+        stack.callback(run.close)
+        try:
             envs = _make_envs(config, ranks)
             stack.callback(envs.close)
             trainer = Trainer(config, build_policy(config, envs, ranks.device), envs, ranks)
             _restore(trainer, run)
-            log = stack.enter_context(_metrics_log(trainer, run)) if ranks.is_main else None
-            return Job(trainer, run, log).run_to_end()
-    finally:
-        leave()
+        except UserError:
+            if ranks.is_main and not run.resumed:
+                # Nothing has begun: the corrected command must not be refused as another run.
+                (run.path / CONFIG).unlink(missing_ok=True)
+            raise
+        log = stack.enter_context(_metrics_log(trainer, run)) if ranks.is_main else None
+        result = Job(trainer, run, log).run_to_end()
+    # Only after success: leaving waits for the others, who may wait for this one.
+    leave()
+    return result
 
 
 def build_policy(config: TrainConfig, envs: TrialVectorEnv, device: torch.device) -> Policy:
-    """A policy whose weights depend on the seed only, or come from `config.init_from`."""
+    """A policy whose weights depend on the seed only."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed(config.seed, "weights"))
         policy = Policy(
@@ -90,8 +98,6 @@ def build_policy(config: TrainConfig, envs: TrialVectorEnv, device: torch.device
             envs.single_action_space,
             envs.max_episode_steps,
         )
-    if config.init_from is not None:
-        load_weights(policy, config.init_from)
     return policy.to(device)
 
 
@@ -102,7 +108,7 @@ def load_weights(policy: Policy, source: str) -> None:
         RunError: there is no checkpoint.
         ConfigError: its weights don't fit; names the first that doesn't.
     """
-    path = Path(source)
+    path = with_assets(source)
     if (path / "checkpoints").is_dir() or not (path / "manifest.json").is_file():
         path = find_checkpoint(path)
     weights, own = load_checkpoint(path).tensors("policy"), policy.state_dict()
@@ -143,9 +149,11 @@ def _make_envs(config: TrainConfig, ranks: Ranks) -> TrialVectorEnv:
 
 
 def _restore(trainer: Trainer, run: Run) -> None:
-    """Go on from the run's newest complete checkpoint, if it has one."""
+    """Go on from the run's newest complete checkpoint; if it has none, begin (`init_from`)."""
     ranks = trainer.ranks
     if not (run.resumed and has_checkpoint(run.path)):
+        if trainer.config.init_from is not None:
+            load_weights(trainer.policy, trainer.config.init_from)
         ranks.broadcast(trainer.policy.state_dict().values())
         return
     checkpoint = load_checkpoint(find_checkpoint(run.path))
@@ -200,7 +208,7 @@ class Job:
             enabled=config.logging.progress and ranks.is_main,
             log_every_s=config.logging.log_every_s,
         )
-        save_due, stopping, signal = False, False, 0
+        started, save_due, stopping, signal = time.monotonic(), False, False, 0
         with StopRequest() as request, report:
             # Environments that can't save their state go on to the end of their trial, so that
             # the last checkpoint has everything.
@@ -208,10 +216,10 @@ class Job:
                 before = counters.step
                 row = trainer.update_once()
                 signal = ranks.any(request.pending())
-                if not stopping and (signal or self._out_of_time()):
+                if not stopping and (signal or self._out_of_time(started)):
                     stopping = True
                     self._say_stopping(report, signal)
-                if self._evaluation_due(before, stopping):
+                if self._evaluation_due(before):
                     row |= self._evaluate(report)
                 self._write(row, report)
                 save_due |= _crossed(before, counters.step, config.checkpoint.every_steps)
@@ -224,9 +232,9 @@ class Job:
         finished = trainer.finished
         return JobResult(self.run.path, counters.step, finished, 0 if finished else signal)
 
-    def _out_of_time(self) -> bool:
+    def _out_of_time(self, started: float) -> bool:
         limit = self.trainer.config.trainer.max_seconds
-        late = limit is not None and self.trainer.counters.wall_s >= limit
+        late = limit is not None and time.monotonic() - started >= limit
         return bool(self.trainer.ranks.any(int(late)))
 
     def _say_stopping(self, report: ProgressReport, signal: int) -> None:
@@ -234,11 +242,11 @@ class Job:
         wait = "" if self.trainer.can_checkpoint else " at the end of the running trial"
         report.say(f"{reason}: stopping with a checkpoint{wait}")
 
-    def _evaluation_due(self, before: int, stopping: bool) -> bool:
+    def _evaluation_due(self, before: int) -> bool:
         settings = self.trainer.config.evaluation
         if self.trainer.finished:
             return settings.final and self.trainer.can_checkpoint
-        return not stopping and _crossed(before, self.trainer.counters.step, settings.every_steps)
+        return _crossed(before, self.trainer.counters.step, settings.every_steps)
 
     def _evaluate(self, report: ProgressReport) -> dict[str, Any]:
         """Evaluate on rank 0 while the others wait; returns entries for the metrics row."""

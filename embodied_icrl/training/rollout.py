@@ -35,10 +35,6 @@ class Rollout:
     def num_envs(self) -> int:
         return self.reward.shape[0]
 
-    @property
-    def capacity(self) -> int:
-        return self.reward.shape[1]
-
     def tokens(self) -> StepBatch:
         """The tokens so far (a view)."""
         return self.batch.steps(0, self.length)

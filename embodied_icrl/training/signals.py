@@ -10,6 +10,9 @@ from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
+# Set by a launcher for the processes that it starts: its process id.
+LAUNCHER = "EMBODIED_ICRL_LAUNCHER_PID"
+
 # A launcher forwards the Ctrl-C that the terminal has already delivered to every process.
 _SAME_REQUEST_S = 3.0
 
@@ -21,7 +24,7 @@ class StopRequest:
         self.signal = 0
         self._since = 0.0
         self._previous: dict[signal.Signals, Any] = {}
-        self._parent = os.getppid()
+        self._launcher = int(os.environ.get(LAUNCHER, "0"))
 
     def __enter__(self) -> StopRequest:
         for number in STOP_SIGNALS:
@@ -48,6 +51,6 @@ class StopRequest:
 
         A launcher that was killed hard leaves its processes behind; they stop as if terminated.
         """
-        if not self.signal and os.getppid() != self._parent:
+        if not self.signal and self._launcher and os.getppid() != self._launcher:
             self.signal = signal.SIGTERM
         return self.signal

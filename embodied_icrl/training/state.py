@@ -39,6 +39,7 @@ def rank_state(trainer: Trainer) -> dict[str, Any]:
     Nested dictionaries of JSON values, NumPy arrays and tensors.
     """
     state: dict[str, Any] = {
+        "device": trainer.ranks.device.type,
         "minibatch_rng": trainer.minibatch_rng.bit_generator.state,
         "shuffle_rng": trainer.shuffle_rng.bit_generator.state,
         "act_generator": trainer.act_generator.get_state(),
@@ -75,11 +76,17 @@ def load_shared(trainer: Trainer, tensors: Tensors, state: dict[str, Any]) -> No
 
 
 def load_rank(trainer: Trainer, state: dict[str, Any]) -> None:
-    """Restore what `rank_state` saved; call after `load_shared`."""
+    """Restore what `rank_state` saved; call after `load_shared`.
+
+    Between a CPU and a GPU everything but the torch generators goes on.
+    """
     trainer.minibatch_rng.bit_generator.state = state["minibatch_rng"]
     trainer.shuffle_rng.bit_generator.state = state["shuffle_rng"]
-    trainer.act_generator.set_state(_bytes(state["act_generator"]))
-    trainer.dropout_generator.set_state(_bytes(state["dropout_generator"]))
+    if state["device"] == trainer.ranks.device.type:
+        trainer.act_generator.set_state(_bytes(state["act_generator"]))
+        trainer.dropout_generator.set_state(_bytes(state["dropout_generator"]))
+    else:  # the generators of CPUs and GPUs have nothing in common
+        trainer.seed_generators(f"from update {trainer.counters.update}")
     if not trainer.counters.position:
         return
     trial, collector = state["trial"], trainer.collector

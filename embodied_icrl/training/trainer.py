@@ -81,6 +81,11 @@ class Trainer:
         seed, rank = self.config.seed, self.ranks.rank
         for rng, use in ((self.minibatch_rng, "minibatches"), (self.shuffle_rng, "shuffle")):
             rng.bit_generator.state = derived_rng(seed, use, rank, name).bit_generator.state
+        self.seed_generators(name)
+
+    def seed_generators(self, name: str) -> None:
+        """The part of `seed_streams` that lives on the device."""
+        seed, rank = self.config.seed, self.ranks.rank
         for generator, use in (
             (self.act_generator, "actions"),
             (self.dropout_generator, "dropout"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from embodied_icrl.common.errors import RunError
+from embodied_icrl.common.errors import TrainingError
 from embodied_icrl.policy import KVCache, Policy, StepBatch
 from embodied_icrl.training.config import PPOConfig
 from embodied_icrl.training.distributed import FlatGradients, Ranks
@@ -100,7 +100,7 @@ class Updater:
             ranks.
 
         Raises:
-            RunError: the gradient is not finite.
+            TrainingError: the gradient is not finite.
         """
         config = self.config
         pieces = context_pieces(
@@ -263,7 +263,7 @@ class Updater:
         self.gradients.reduce()
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
         if not math.isfinite(float(norm)):
-            raise RunError(
+            raise TrainingError(
                 f"the gradient became {float(norm)} at optimiser step {self.optimizer_steps}: "
                 "lower ppo.learning_rate or look for huge rewards or observations; "
                 "the last checkpoint is intact"

@@ -78,3 +78,12 @@ def test_a_missing_folder_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Mo
         with pytest.raises(AssetError, match="reinstall"):
             find()
     assert paths.checkout_dir() is None
+
+
+def test_bundled_assets_are_found_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bundled = paths.assets_dir() / "checkpoints" / "demo"
+    assert paths.with_assets("assets/checkpoints/demo") == bundled
+    assert paths.with_assets("runs/demo") == Path("runs/demo")
+    (tmp_path / "assets" / "checkpoints" / "demo").mkdir(parents=True)
+    assert paths.with_assets("assets/checkpoints/demo") == Path("assets/checkpoints/demo")

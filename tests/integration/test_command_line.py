@@ -63,6 +63,8 @@ def test_help_lists_commands_groups_and_documented_keys() -> None:
         (["evaluate", "run=nowhere"], "nowhere"),
         (["train", "init_from=nowhere", "run=r"], "nowhere"),
         (["train", "device=cuda", "run=r"], "device=cpu"),
+        (["train", "processes=2", "init_from=nowhere", "run=r"], "nowhere"),
+        (["train", "processes=2", "run=/proc/r"], "run directory"),
     ],
 )
 def test_usage_errors_are_one_line_and_status_2(
@@ -110,9 +112,25 @@ def test_two_processes_train_and_a_signal_stops_them_with_a_checkpoint(tmp_path:
     assert (tmp_path / "run" / "checkpoints" / f"step_{done}").is_dir()
     code, _, err = run(*words, f"trainer.total_steps={done + 400}")
     assert code == 2 and "may only grow" in err  # the first command asked for more
-    code, _, err = run("train", "processes=1", f"run={tmp_path}/other", *TINY,
-                       "trainer.total_steps=100", "ppo.updates_per_rollout=4")  # fmt: skip
-    assert code == 0, err
+
+
+def test_two_processes_resume_inside_a_trial_bit_for_bit(tmp_path: Path) -> None:
+    def rows(name: str, steps: int) -> list[dict[str, object]]:
+        code, _, err = run(
+            "train", "processes=2", f"run={tmp_path}/{name}", *TINY, "ppo.updates_per_rollout=4",
+            f"trainer.total_steps={steps}",
+        )  # fmt: skip
+        assert code == 0, err
+        times = ("wall_s", "steps_per_s", "time_collect_s", "time_update_s", "time_refresh_s")
+        return [
+            {key: value for key, value in row.items() if key not in times}
+            for row in read_metrics(tmp_path / name)
+        ]
+
+    whole = rows("whole", 800)
+    part = rows("parts", 440)
+    assert part[-1]["update"] % 4 != 0  # inside a trial
+    assert rows("parts", 800) == whole
 
 
 def test_a_failing_rank_ends_the_job_with_its_traceback(tmp_path: Path) -> None:

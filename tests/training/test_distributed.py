@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import socket
 from typing import Any
 
@@ -11,7 +12,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.training import distributed
 from embodied_icrl.training.distributed import Ranks
+from embodied_icrl.training.signals import LAUNCHER, StopRequest
 from embodied_icrl.training.update import Bootstrap
 from tests.training.tiny import tiny_config, tiny_trainer
 
@@ -104,3 +108,47 @@ def test_one_process_needs_no_group() -> None:
     assert ranks.any(5) == 5
     assert ranks.sum(torch.tensor(3.0)) == 3.0
     ranks.barrier()
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "processes", "expected"),
+    [
+        ("auto", 0, 2, "cpu"),
+        ("auto", 1, 2, "cpu"),
+        ("auto", 2, 2, "cuda:1"),
+        ("cuda", 4, 2, "cuda:1"),
+        ("cpu", 4, 2, "cpu"),
+    ],
+)
+def test_every_process_of_a_machine_takes_the_same_kind_of_device(
+    name: str, gpus: int, processes: int, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend_gpus(gpus, processes, monkeypatch)
+    assert str(distributed.local_device(name)) == expected
+
+
+def test_too_few_gpus_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend_gpus(1, 2, monkeypatch)
+    with pytest.raises(ConfigError, match="use processes=1 or device=cpu"):
+        distributed.local_device("cuda")
+
+
+def pretend_gpus(gpus: int, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+    monkeypatch.setattr(distributed, "choose_device", torch.device)
+
+
+def test_an_orphan_goes_on_and_a_rank_without_its_launcher_stops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(LAUNCHER, raising=False)
+    assert StopRequest().pending() == 0
+    monkeypatch.setenv(LAUNCHER, str(os.getppid()))
+    request = StopRequest()
+    assert request.pending() == 0
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    assert request.pending() == signal.SIGTERM

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from dataclasses import replace
@@ -12,11 +13,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from embodied_icrl.common.errors import ConfigError, ObservationError, RunError
 from embodied_icrl.envs.darkroom import DarkroomConfig
 from embodied_icrl.envs.grid_house_config import GridHouseConfig
 from embodied_icrl.evaluation.in_context import EvaluationConfig
+from embodied_icrl.runs.checkpoint import find_checkpoint, load_checkpoint
 from embodied_icrl.runs.metrics import read_metrics
 from embodied_icrl.training.config import (
     CheckpointConfig,
@@ -26,8 +29,10 @@ from embodied_icrl.training.config import (
     TrainEvaluationConfig,
 )
 from embodied_icrl.training.job import train
+from embodied_icrl.training.rollout import Collector
+from embodied_icrl.training.state import load_rank
 from embodied_icrl.training.trainer import Trainer
-from tests.training.tiny import tiny_config
+from tests.training.tiny import tiny_config, tiny_trainer
 
 TIMES = ("wall_s", "steps_per_s", "time_collect_s", "time_update_s", "time_refresh_s")
 QUICK_EVALUATION = EvaluationConfig(n_trials=4, n_episodes=2, num_envs=4, reference_trials=2)
@@ -110,6 +115,10 @@ def test_a_signal_stops_with_a_checkpoint_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     original = Trainer.update_once
+    evaluated = TrainEvaluationConfig(every_steps=60, final=False, settings=QUICK_EVALUATION)
+
+    def config(run: Path) -> TrainConfig:
+        return replace(job_config(run), evaluation=evaluated)
 
     def update_and_signal(self: Trainer) -> dict[str, Any]:
         row = original(self)
@@ -118,15 +127,16 @@ def test_a_signal_stops_with_a_checkpoint_and_the_run_goes_on(
         return row
 
     whole, run = tmp_path / "whole", tmp_path / "run"
-    train(job_config(whole))
+    train(config(whole))
     monkeypatch.setattr(Trainer, "update_once", update_and_signal)
-    stopped = train(job_config(run))
+    stopped = train(config(run))
     assert stopped.signal == signal.SIGUSR1
     assert [row["update"] for row in read_metrics(run)] == [1, 2, 3]
     assert signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL
     monkeypatch.undo()
-    assert train(job_config(run)).signal == 0
+    assert train(config(run)).signal == 0
     assert rows(run) == rows(whole)
+    assert "eval/return_last" in rows(run)[2]
 
 
 def test_the_time_cap_saves_and_stops(tmp_path: Path) -> None:
@@ -177,16 +187,34 @@ def test_an_unwritable_run_directory_is_one_sentence(tmp_path: Path) -> None:
         train(job_config(tmp_path / "file" / "run"))
 
 
-def test_weights_of_another_run(tmp_path: Path) -> None:
+def test_weights_of_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(job_config(tmp_path / "a", steps=200))
     config = replace(job_config(tmp_path / "b", steps=200), init_from=str(tmp_path / "a"), seed=5)
+    begun: list[dict[str, Any]] = []
+    original = Trainer.update_once
+
+    def update_once(self: Trainer) -> dict[str, Any]:
+        if not begun:
+            begun.append({k: v.clone() for k, v in self.policy.state_dict().items()})
+        return original(self)
+
+    monkeypatch.setattr(Trainer, "update_once", update_once)
     train(config)
+    monkeypatch.undo()
+    source = load_checkpoint(find_checkpoint(tmp_path / "a")).tensors("policy")
+    assert all((begun[0][name] == tensor).all() for name, tensor in source.items())
+    # A run that goes on doesn't need them again.
+    shutil.move(tmp_path / "a", tmp_path / "moved")
+    train(replace(config, trainer=TrainerConfig(total_steps=400)))
+    shutil.move(tmp_path / "moved", tmp_path / "a")
     with pytest.raises(ConfigError, match="doesn't fit this policy: .*policy"):
         train(
             replace(job_config(tmp_path / "c", policy={"width": 32}), init_from=str(tmp_path / "a"))
         )
     with pytest.raises(RunError, match="nowhere"):
         train(replace(job_config(tmp_path / "d"), init_from=str(tmp_path / "nowhere")))
+    # What failed before it began doesn't stand in the way of the corrected command.
+    assert train(job_config(tmp_path / "d", steps=200)).finished
 
 
 def test_a_bad_observation_names_key_environment_and_step(
@@ -211,7 +239,7 @@ def test_a_bad_observation_names_key_environment_and_step(
 
 
 def test_a_changed_number_of_processes_goes_on_with_new_tasks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = tmp_path / "run"
     first = train(job_config(run, steps=420))
@@ -219,9 +247,33 @@ def test_a_changed_number_of_processes_goes_on_with_new_tasks(
     manifest = json.loads((path / "manifest.json").read_text())
     manifest["world_size"] = 3
     (path / "manifest.json").write_text(json.dumps(manifest))
+    begun = json.loads((path / "state.json").read_text())["counters"]["trial"] + 1
+    met: list[int] = []
+    start = Collector.start_trial
+
+    def start_trial(self: Collector, task_ids: np.ndarray) -> None:
+        met.extend(task_ids.tolist())
+        start(self, task_ids)
+
+    monkeypatch.setattr(Collector, "start_trial", start_trial)
     result = train(job_config(run, steps=800))
     assert result.step >= 800
     assert "world_size was 3, now 1" in capsys.readouterr().err
+    # Three processes of 4 environments have begun so many trials; none of their tasks comes again.
+    assert min(met) == 3 * begun * 4 and len(set(met)) == len(met)
+
+
+def test_a_run_goes_on_where_another_kind_of_device_left_it(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = train(job_config(run, steps=420))
+    path = run / "checkpoints" / f"step_{first.step}"
+    state = load_checkpoint(path).rank_state(0)
+    state |= {"device": "cuda", "act_generator": np.zeros(16, dtype=np.uint8)}
+    config = job_config(tmp_path / "other")
+    trainer = tiny_trainer(config)
+    trainer.counters.position = 0
+    load_rank(trainer, state)  # a generator of another device would be refused by torch
+    torch.rand(1, generator=trainer.act_generator)
 
 
 def test_depends_on_the_seed_only(tmp_path: Path) -> None:

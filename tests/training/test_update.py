@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from embodied_icrl.common.errors import RunError
+from embodied_icrl.common.errors import TrainingError
 from embodied_icrl.training.trainer import Trainer
 from embodied_icrl.training.update import Bootstrap, Piece, context_pieces
 from tests.training.tiny import tiny_trainer
@@ -150,7 +150,7 @@ def test_advantages_are_normalised_over_the_tokens_in_the_loss() -> None:
 def test_a_broken_gradient_ends_the_update_with_advice() -> None:
     trainer, bootstrap = collected(1)
     trainer.rollout.reward[0, 2] = float("nan")
-    with pytest.raises(RunError, match="learning_rate"):
+    with pytest.raises(TrainingError, match="learning_rate"):
         trainer.updater.update(trainer.rollout, trainer.cache, bootstrap, full=False, progress=0.0)
 
 
