@@ -44,6 +44,12 @@ COMMANDS = {
     "bench": Command(
         "embodied_icrl.cli.bench:run_bench", "bench", "measure speed and memory (in a checkout)"
     ),
+    "reward": Command(
+        "embodied_icrl.cli.reward:run_reward",
+        "reward",
+        "check FILE: may this reward code be used? tasks: list them; new NAME: begin a new one",
+        open_keys=("task",),
+    ),
 }
 
 
@@ -70,6 +76,8 @@ def dispatch(arguments: list[str]) -> None:
         return
     if name == "bench" and rest and "=" not in rest[0] and not rest[0].startswith("-"):
         rest[0] = f"name={rest[0]}"
+    if name == "reward":
+        rest = _keyed(rest, ("action", "argument"))
     run_through_hydra(name, command, rest)
 
 
@@ -118,6 +126,22 @@ def load_function(name: str) -> Callable[[Any], None]:
     module, _, attribute = name.partition(":")
     function: Callable[[Any], None] = getattr(importlib.import_module(module), attribute)
     return function
+
+
+def _keyed(arguments: list[str], keys: Sequence[str]) -> list[str]:
+    """The first plain words as keys: `check my.py` as `action="check" argument="my.py"`."""
+    count = 0
+    for argument in arguments[: len(keys)]:
+        if "=" in argument or argument.startswith("-"):
+            break
+        count += 1
+    quoted = [word.replace("\\", "\\\\").replace('"', '\\"') for word in arguments[:count]]
+    keyed = [f'{key}="{word}"' for key, word in zip(keys, quoted)]
+    rest = arguments[count:]
+    # Beside the other overrides: Hydra's own parser wants them in one row, flags before or after.
+    first = (i for i, word in enumerate(rest) if "=" in word and not word.startswith("-"))
+    at = next(first, len(rest))
+    return rest[:at] + keyed + rest[at:]
 
 
 def _opened(argument: str, open_keys: Sequence[str]) -> str:

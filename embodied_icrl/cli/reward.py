@@ -1,0 +1,187 @@
+"""`embodied-icrl reward check FILE`, `reward tasks`, `reward new NAME`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from embodied_icrl.cli.errors import CommandStopped
+from embodied_icrl.common.config import build, option
+from embodied_icrl.common.errors import ConfigError, UserError
+from embodied_icrl.common.files import atomic_write_text
+from embodied_icrl.common.paths import config_dir
+from embodied_icrl.manipulation.task import Task
+
+MAX_FILE = 4 * 2**20  # bytes
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """Everything `embodied-icrl reward` reads."""
+
+    action: Literal["check", "tasks", "new"] | None = option(None, "what to do")
+    argument: str | None = option(None, "check: the file; new: the name")
+    task: Any = option(None, "the task")
+    components: Literal["sum", "free"] = option("free", "how components relate to the total")
+    output: str | None = option(None, "new: the directory to write to")
+    debug: bool = option(False, "full tracebacks for usage errors")
+
+
+def run_reward(node: Any) -> None:
+    """Do what `action` says.
+
+    Raises:
+        ConfigError: a word or key is missing or doesn't fit.
+        CommandStopped: a checked file is refused (exit status 1).
+    """
+    actions: Mapping[str | None, Callable[[RewardConfig], None]] = {
+        "check": check_file,
+        "tasks": show_tasks,
+        "new": write_new_task,
+    }
+    config = build(node, RewardConfig)
+    if config.action is None:
+        raise ConfigError(
+            "say what to do: embodied-icrl reward check FILE task=NAME, reward tasks, "
+            "or reward new NAME output=DIR"
+        )
+    actions[config.action](config)
+
+
+def check_file(config: RewardConfig) -> None:
+    """Print what the checks find in a file, one line each; nothing of it runs outside a sandbox."""
+    from embodied_icrl.reward_search.checks import check_reward
+    from embodied_icrl.reward_search.sandbox import available_layers
+
+    source = _read_source(config.argument)
+    task = _task(config.task)
+    print(f"sandbox: {available_layers().name}", file=sys.stderr)
+    report = check_reward(source, task, components=config.components)
+    for finding in report.findings:
+        print(finding.text)
+    if not report.accepted:
+        raise CommandStopped(1)
+    print("accepted")
+
+
+def _read_source(name: str | None) -> str:
+    """Python from a .py file; from any other text, the function in its code blocks."""
+    from embodied_icrl.reward_search.extract import NoCode, extract_reward
+
+    if name is None:
+        raise ConfigError("name a file: embodied-icrl reward check FILE task=NAME")
+    path = Path(name)
+    if not path.is_file():
+        raise ConfigError(f"{name}: no such file")
+    with path.open("rb") as file:
+        data = file.read(MAX_FILE + 1)
+    if len(data) > MAX_FILE:
+        raise _refused(f"size, whole file: more than {MAX_FILE} bytes")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise _refused("syntax, whole file: not UTF-8 text") from None
+    if path.suffix == ".py":
+        return text
+    try:
+        return extract_reward(text)
+    except NoCode as error:
+        raise _refused(f"signature, whole file: {error}") from None
+
+
+def _refused(line: str) -> CommandStopped:
+    print(line)
+    return CommandStopped(1)
+
+
+def _task(node: Any) -> Task:
+    if not node:
+        raise ConfigError(f"name a task: task=NAME, one of {', '.join(sorted(task_files()))}")
+    return build_task(node)
+
+
+def build_task(node: Any) -> Task:
+    """The task that a configuration node describes by its `_target_`."""
+    base: Any = Task
+    task: Task = build(node, base, "task")
+    return task
+
+
+def task_files() -> dict[str, Path]:
+    """The task configurations by name: ours, and those of --config-dir."""
+    from hydra.core.hydra_config import HydraConfig
+
+    folders = [config_dir()]
+    if HydraConfig.initialized():
+        sources = HydraConfig.get().runtime.config_sources
+        folders += [Path(source.path) for source in sources if source.schema == "file"]
+    files = [path for folder in folders for path in sorted(folder.glob("task/*.yaml"))]
+    return {path.stem: path for path in files}
+
+
+def show_tasks(config: RewardConfig) -> None:
+    """Print what tasks declare: all of them, or the one that `task` names."""
+    import yaml
+
+    if config.task:
+        task = _task(config.task)
+        print(_description(task.name, task))
+        print(f"\nhuman-written reward:\n\n{_indented(task.human_reward)}")
+        return
+    for name, path in task_files().items():
+        try:
+            print(_description(name, build_task(yaml.safe_load(path.read_text()))))
+        except (UserError, yaml.YAMLError) as error:
+            print(f"{name}: can't be used: {' '.join(str(error).split())}")
+        print()
+
+
+def _description(name: str, task: Task) -> str:
+    lines = [f"{name}: {task.description}", f"  {task.horizon} steps per episode; fields:"]
+    widths = [max(len(text(field)) for field in task.fields) for text in _COLUMNS]
+    for field in task.fields:
+        cells = [text(field).ljust(width) for text, width in zip(_COLUMNS, widths)]
+        lines.append("    " + "  ".join([*cells, field.meaning]))
+    return "\n".join(lines)
+
+
+_COLUMNS: tuple[Callable[[Any], str], ...] = (
+    lambda field: field.name,
+    lambda field: "x".join(map(str, field.shape)) or "number",
+    lambda field: field.unit,
+)
+
+
+def _indented(text: str) -> str:
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def write_new_task(config: RewardConfig) -> None:
+    """Write a small working task and its configuration, to be changed into one's own.
+
+    Raises:
+        ConfigError: the name can't be that of a module, or a file is there already.
+    """
+    from embodied_icrl.reward_search import task_template
+
+    name = config.argument
+    if name is None or config.output is None:
+        raise ConfigError("give a name and a directory: embodied-icrl reward new NAME output=DIR")
+    if not name.isidentifier() or not name.isascii() or name != name.lower():
+        raise ConfigError(f"{name!r}: a name has lower-case letters, digits and _ only")
+    folder = Path(config.output)
+    code, yaml_file = folder / f"{name}.py", folder / "task" / f"{name}.yaml"
+    for path in (code, yaml_file):
+        if path.exists():
+            raise ConfigError(f"{path} is there already")
+    class_name = "".join(part.capitalize() for part in name.split("_"))
+    source = Path(task_template.__file__).read_text()
+    yaml_file.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write_text(code, source.replace("NewTask", class_name).replace("new_task", name))
+    settings = f"_target_: {name}.{class_name}\nhorizon: 50  # steps per episode\n"
+    atomic_write_text(yaml_file, settings)
+    print(f"{code}\n{yaml_file}")
+    print(f"try it: embodied-icrl reward tasks --config-dir {folder} task={name}")

@@ -1,0 +1,280 @@
+"""Layer 3: a child process without keys, files, network or processes, for everything that runs
+untrusted code.
+
+Each layer stops what the others let through: bubblewrap (an empty file system, own namespaces),
+Landlock (files), seccomp (system calls), an unprivileged user, resource limits and a watch from
+outside. Where the machine lacks one, `Layers.name` says what is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from embodied_icrl.reward_search.findings import printable
+from embodied_icrl.reward_search.processes import kill_tree, tree_memory
+from embodied_icrl.reward_search.sandbox_child import NOT_CONFINED
+
+POLL_S = 0.02
+MAX_RESULT = 4 * 2**20  # bytes
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_START = (
+    "import sys; sys.path[:0] = {paths!r}; "
+    "from embodied_icrl.reward_search.sandbox_child import main; main({arguments!r})"
+)
+_DEVICES = ("/dev/null", "/dev/urandom")
+
+
+class SandboxError(RuntimeError):
+    """The sandbox itself could not be set up; nothing untrusted was run."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Which layers to use; resource limits and the watch from outside are always there."""
+
+    bubblewrap: bool = False
+    landlock: bool = False
+    seccomp: bool = False
+    user: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people: the layers in force, and whether something is missing."""
+        parts = [
+            label
+            for label, there in (
+                ("bubblewrap", self.bubblewrap),
+                ("Landlock", self.landlock),
+                ("seccomp", self.seccomp),
+                ("unprivileged user", self.user),
+            )
+            if there
+        ]
+        files = self.bubblewrap or self.landlock
+        strength = "" if files and self.seccomp else "weak: "
+        return strength + " + ".join([*parts, "limits"])
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a child may use.
+
+    Attributes:
+        wall_s: seconds from start to end.
+        cpu_s: seconds of processor time.
+        memory_mib: resident memory of the child, and private memory asked for.
+        file_mib: size of any file that it writes.
+        processes: of its user in all; seccomp allows it no new one at all.
+    """
+
+    wall_s: float = 30.0
+    cpu_s: int = 30
+    memory_mib: int = 1024
+    file_mib: int = 8
+    processes: int = 256
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child ended.
+
+    Attributes:
+        result: what the function returned, as untrusted JSON; None after a failure.
+        reason: why there is no result, one line; None if there is one.
+        deterministic: False where another run might end otherwise: it was ended by the clock.
+    """
+
+    result: Any
+    reason: str | None
+    deterministic: bool
+    wall_s: float
+
+
+def run_sandboxed(
+    function: str,
+    payload: Any,
+    *,
+    limits: Limits | None = None,
+    layers: Layers | None = None,
+    readable: Sequence[str] = (),
+    writable: Sequence[str] = (),
+) -> Outcome:
+    """Call `module:function` with a JSON payload in a confined child.
+
+    Args:
+        layers: without it, all that this machine has.
+        readable, writable: further absolute paths that the child may use.
+
+    Raises:
+        SandboxError: a layer could not be put in force.
+    """
+    limits = limits or Limits()
+    layers = layers if layers is not None else available_layers()
+    settings = {
+        "function": function,
+        "layers": dataclasses.asdict(layers),
+        "limits": dataclasses.asdict(limits),
+        "readable": [*_python_paths(), *_DEVICES, *readable],
+        "writable": list(writable),
+    }
+    with contextlib.ExitStack() as stack:
+        given, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        given.write(json.dumps(payload).encode())
+        given.seek(0)
+        start = time.monotonic()
+        process = subprocess.Popen(
+            _command(settings, layers, readable, writable),
+            stdin=given,
+            stdout=out,
+            stderr=err,
+            cwd="/",
+            env=_environment(),
+            start_new_session=True,
+        )
+        try:
+            stopped = _watch(process, limits, start)
+        finally:
+            kill_tree(process)
+        seconds = time.monotonic() - start
+        return _outcome(process.returncode, stopped, out, err, limits, seconds)
+
+
+@functools.cache
+def available_layers() -> Layers:
+    """The strongest combination that works on this machine, found by trying."""
+    found = Layers(
+        landlock=_works(Layers(landlock=True)),
+        seccomp=_works(Layers(seccomp=True)),
+        user=os.geteuid() != 0 or _works(Layers(user=True)),
+    )
+    for user in (found.user, False):
+        with_bubblewrap = dataclasses.replace(found, bubblewrap=True, user=user)
+        if shutil.which("bwrap") and _works(with_bubblewrap):
+            return with_bubblewrap
+    return found
+
+
+def echo(payload: Any) -> Any:
+    """Returns what it is given: what `available_layers` tries."""
+    return payload
+
+
+def _works(layers: Layers) -> bool:
+    try:
+        outcome = run_sandboxed(f"{__name__}:echo", 1, layers=layers)
+        return outcome.reason is None
+    except (SandboxError, OSError):
+        return False
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of ours: keys are in environments."""
+    kept = {key: os.environ[key] for key in ("LD_LIBRARY_PATH",) if key in os.environ}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    same_order = {"PYTHONHASHSEED": "0"}  # of sets of texts, in every child
+    return {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", **same_order, **threads, **kept}
+
+
+def _python_paths() -> list[str]:
+    """What an interpreter with NumPy and this package reads."""
+    site = Path(np.__file__).resolve().parents[1]
+    own = [sys.prefix, sys.base_prefix, str(site), str(_PACKAGE)]
+    system = ["/usr", "/lib", "/lib64", "/etc/ld.so.cache"]
+    return list(dict.fromkeys([*own, *system]))
+
+
+def _command(
+    settings: dict[str, Any], layers: Layers, readable: Sequence[str], writable: Sequence[str]
+) -> list[str]:
+    paths = [str(_PACKAGE.parent), str(Path(np.__file__).resolve().parents[1])]
+    code = _START.format(paths=paths, arguments=json.dumps(settings))
+    python = [sys.executable, "-s", "-P", "-B", "-c", code]
+    return [*_bubblewrap(layers, readable, writable), *python] if layers.bubblewrap else python
+
+
+def _bubblewrap(layers: Layers, readable: Sequence[str], writable: Sequence[str]) -> list[str]:
+    """An empty file system with Python in it, and namespaces of its own."""
+    command = ["bwrap", "--die-with-parent", "--new-session"]
+    if os.geteuid() == 0 and layers.user:
+        # Without a user namespace: in one, root could not become another user.
+        command += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+        command += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        command += ["--unshare-all"]
+    bound = [*_python_paths(), *readable, *writable]
+    # Else their folders would be closed to all but root.
+    for folder in sorted({parent for path in bound for parent in Path(path).parents}):
+        command += ["--perms", "0755", "--dir", str(folder)] if str(folder) != "/" else []
+    for path in [*_python_paths(), *readable]:
+        command += ["--ro-bind-try", path, path]
+    for path in writable:
+        command += ["--bind", path, path]
+    return [*command, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/", "--"]
+
+
+def _watch(process: subprocess.Popen[bytes], limits: Limits, start: float) -> str | None:
+    """Wait for the end; the reason, if it had to be brought about."""
+    while True:
+        try:
+            process.wait(POLL_S)
+            return None
+        except subprocess.TimeoutExpired:
+            pass
+        if time.monotonic() - start > limits.wall_s:
+            return "wall"
+        if tree_memory(process.pid) > limits.memory_mib * 2**20:
+            return "memory"
+
+
+def _outcome(
+    code: int,
+    stopped: str | None,
+    out: IO[bytes],
+    err: IO[bytes],
+    limits: Limits,
+    seconds: float,
+) -> Outcome:
+    out.seek(0)
+    err.seek(0)
+    message = printable(err.read(4000).decode("utf-8", "replace"))
+    if code == NOT_CONFINED or (code != 0 and message.startswith("bwrap:")):
+        raise SandboxError(message)
+
+    def failed(reason: str, deterministic: bool = True) -> Outcome:
+        return Outcome(None, reason, deterministic, seconds)
+
+    if stopped == "wall":
+        return failed(f"no result within {limits.wall_s:g} s", deterministic=False)
+    if stopped == "memory" or "MemoryError" in message:
+        return failed(f"more than {limits.memory_mib} MiB of memory")
+    signum = -code if code < 0 else code - 128 if code > 128 else 0
+    if signum == signal.SIGXCPU:
+        return failed(f"more than {limits.cpu_s} s of processor time", deterministic=False)
+    if signum:
+        return failed(f"killed by signal {signum}")
+    if code:
+        return failed(message or f"exit status {code}")
+    data = out.read(MAX_RESULT + 1)
+    if len(data) > MAX_RESULT:
+        return failed("a result that is too large")
+    try:
+        return Outcome(json.loads(data), None, True, seconds)
+    except (ValueError, RecursionError):
+        return failed("a result that is not JSON")

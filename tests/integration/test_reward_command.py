@@ -1,0 +1,86 @@
+"""`embodied-icrl reward` as a person uses it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.reward_search.tasks import CORPUS
+
+GOOD = CORPUS / "ordinary" / "helpers_and_typing.py"
+
+
+def reward(*words: str, cwd: Path) -> tuple[int, list[str], str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "embodied_icrl", "reward", *words],
+        cwd=cwd, capture_output=True, text=True, timeout=170, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+def test_check_accepts_and_names_the_sandbox(tmp_path):
+    code, out, err = reward("check", str(GOOD), "task=planar_reach", cwd=tmp_path)
+    assert (code, out) == (0, ["accepted"])
+    assert err.startswith("sandbox: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_refuses_with_one_line_per_finding_and_does_nothing(tmp_path):
+    planted = tmp_path / "planted"
+    odd = tmp_path / 'an "odd", name.py'
+    odd.write_text(
+        f"import os\nos.system('touch {planted}')\n"
+        "def compute_reward(state):\n    return state.nothing, {}\n"
+    )
+    code, out, _ = reward("check", odd.name, "task=planar_reach", cwd=tmp_path)
+    assert code == 1
+    assert out[0] == "import, line 1: only numpy (as np) and math are there"
+    assert any(line.startswith("attribute, line 4: state has no field 'nothing'") for line in out)
+    assert all(line.split(",")[0].isalpha() for line in out)
+    assert [path.name for path in tmp_path.iterdir()] == [odd.name]
+
+
+def test_check_reads_answers_with_code_blocks(tmp_path):
+    (tmp_path / "answer.md").write_text("There is no reward.\n")
+    code, out, _ = reward("check", "answer.md", "task=planar_reach", cwd=tmp_path)
+    assert code == 1
+    assert out == [
+        "signature, whole file: no function compute_reward(state) in the answer (no code)"
+    ]
+
+
+def test_usage_errors_are_one_line(tmp_path):
+    for words, message in (
+        ((), "say what to do"),
+        (("check",), "name a file"),
+        (("check", "nothing.py"), "nothing.py: no such file"),
+        (("check", str(GOOD)), "name a task: task=NAME, one of fetch_"),
+        (("chek", str(GOOD)), "'chek'"),
+        (("new", "my task", "output=."), "lower-case letters"),
+    ):
+        code, out, err = reward(*words, cwd=tmp_path)
+        assert (code, out) == (2, []), words
+        assert message in err and err.count("\n") == 1, err
+
+
+def test_a_task_of_ones_own(tmp_path):
+    code, out, _ = reward("new", "my_slide", "output=lab", cwd=tmp_path)
+    assert code == 0 and out[:2] == ["lab/my_slide.py", "lab/task/my_slide.yaml"]
+    code, out, err = reward("tasks", "--config-dir", "lab", cwd=tmp_path)
+    listed = [line.split(":")[0] for line in out if line and line[0] != " "]
+    assert code == 0, err
+    assert {"my_slide", "planar_reach", "planar_push", "valve_turn", "fetch_push"} <= set(listed)
+    code, out, _ = reward("tasks", "--config-dir", "lab", "task=my_slide", cwd=tmp_path)
+    text = "\n".join(out)
+    assert "block_position  number  m" in text
+    source = text[text.index("    def compute_reward") :].replace("\n    ", "\n")[4:]
+    (tmp_path / "mine.py").write_text(source)
+    words = ("check", "mine.py", "--config-dir", "lab", "task=my_slide", "components=sum")
+    assert reward(*words, cwd=tmp_path)[:2] == (0, ["accepted"])
+    words = ("check", "mine.py", "--config-dir", "lab", "task._target_=my_slide.MySlide")
+    assert reward(*words, cwd=tmp_path)[:2] == (0, ["accepted"])
+    code, _, err = reward("new", "my_slide", "output=lab", cwd=tmp_path)
+    assert code == 2 and "is there already" in err

@@ -1,0 +1,4 @@
+# stopped by: name
+def compute_reward(state):
+    exec("import os")
+    return 0.0, {}

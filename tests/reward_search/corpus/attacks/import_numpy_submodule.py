@@ -1,0 +1,4 @@
+# stopped by: import
+def compute_reward(state):
+    import numpy.ctypeslib as np
+    return 0.0, {}

@@ -1,0 +1,6 @@
+# stopped by: statement
+def compute_reward(state):
+    match state:
+        case object(__class__=c):
+            pass
+    return 0.0, {}

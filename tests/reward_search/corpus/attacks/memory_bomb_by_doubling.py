@@ -1,0 +1,6 @@
+# stopped by: call
+def compute_reward(state):
+    x = [1]
+    for i in range(60):
+        x = x + x
+    return 0.0, {}

@@ -1,0 +1,8 @@
+# stopped by: recursion
+def compute_reward(state):
+    def f(n):
+        return g(n)
+    def g(n):
+        return f(n)
+    f(1)
+    return 0.0, {}

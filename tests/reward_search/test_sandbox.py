@@ -1,0 +1,244 @@
+"""Layer 3 against code that got past the others: any Python at all, run inside the child.
+
+Each escape works where no layer is on, so that the test can fail, and is stopped by each of the
+layers named, alone, and by all that this machine has.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from embodied_icrl.reward_search.sandbox import (
+    Layers,
+    Limits,
+    Outcome,
+    SandboxError,
+    available_layers,
+    run_sandboxed,
+)
+from embodied_icrl.reward_search.syscalls import filter_program
+
+HERE = available_layers()
+
+
+def evaluate(expression: str, layers: Layers, **options) -> Outcome:
+    """Evaluate Python inside the child; it may do anything."""
+    limits = options.pop("limits", Limits(wall_s=60))
+    return run_sandboxed("builtins:eval", expression, layers=layers, limits=limits, **options)
+
+
+def alone(layer: str) -> Layers:
+    return Layers(**{layer: True})
+
+
+def needs(*layers: str) -> None:
+    for layer in layers:
+        if not getattr(HERE, layer):
+            pytest.skip(f"this machine has no {layer}")
+
+
+class Escape:
+    """What an attack wants to do, and whether it did."""
+
+    def __init__(self, folder: Path) -> None:
+        self.secret = folder / "secret"
+        self.secret.write_text("a key")
+        self.secret.chmod(0o600)
+        self.target = folder / "planted"
+        self.sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        self.server = socket.create_server(("127.0.0.1", 0))
+        os.environ["EMBODIED_TEST_KEY"] = "a key"
+
+    def close(self) -> None:
+        os.environ.pop("EMBODIED_TEST_KEY")
+        self.sleeper.kill()
+        self.sleeper.wait()
+        self.server.close()
+
+    def expression(self, name: str) -> str:
+        port = self.server.getsockname()[1]
+        pid = self.sleeper.pid
+        return {
+            "read": f"open({str(self.secret)!r}).read() == 'a key'",
+            "write": f"open({str(self.target)!r}, 'w').write('x') == 1",
+            "environ": f"b'a key' in open('/proc/{os.getpid()}/environ', 'rb').read()"
+            f" or b'PATH' in open('/proc/{pid}/environ', 'rb').read()",
+            "network": "__import__('socket').create_connection"
+            f"(('127.0.0.1', {port}), 2) is not None",
+            "fork": "(lambda os: (lambda pid: os._exit(0) if pid == 0 "
+            "else os.waitpid(pid, 0)[1] == 0)(os.fork()))(__import__('os'))",
+            "program": "__import__('subprocess').run(['/usr/bin/env', '-i']).returncode == 0",
+            "kill": f"__import__('os').kill({pid}, 0) is None",
+            "chmod": f"__import__('os').chmod({str(self.secret)!r}, 0o644) is None",
+            "hidden_memory": "__import__('os').memfd_create('x') > 0",
+        }[name]
+
+
+@pytest.fixture
+def escape(tmp_path):
+    tmp_path.chmod(0o755)
+    made = Escape(tmp_path)
+    yield made
+    made.close()
+
+
+ESCAPES = {
+    "read": ("bubblewrap", "landlock"),
+    "write": ("bubblewrap", "landlock"),
+    "environ": ("bubblewrap", "landlock"),
+    "network": ("bubblewrap", "seccomp"),
+    "fork": ("seccomp",),
+    "program": ("seccomp",),
+    "kill": ("bubblewrap", "seccomp"),
+    "chmod": ("bubblewrap", "seccomp"),
+    "hidden_memory": ("seccomp",),
+}
+
+
+@pytest.mark.parametrize(("name", "stoppers"), ESCAPES.items(), ids=ESCAPES)
+def test_escapes(name, stoppers, escape):
+    needs(*stoppers)
+    expression = escape.expression(name)
+    free = evaluate(expression, Layers())
+    assert free.result is True, free.reason
+    escape.target.unlink(missing_ok=True)
+    escape.secret.chmod(0o600)
+    for layers in (*map(alone, stoppers), HERE):
+        outcome = evaluate(expression, layers)
+        assert outcome.result is None, layers
+        assert outcome.reason is not None and "Error" in outcome.reason
+    assert not escape.target.exists()
+    assert escape.secret.stat().st_mode & 0o777 == 0o600
+
+
+def test_keys_are_not_in_the_childs_environment(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    outcome = evaluate("dict(__import__('os').environ)", Layers())
+    assert "sk-secret" not in outcome.result.values()
+    assert not {key for key in outcome.result if "KEY" in key or "TOKEN" in key}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root drops to another user")
+def test_root_becomes_nobody():
+    needs("user")
+    uid = "__import__('os').getresuid()"
+    assert evaluate(uid, Layers()).result == [0, 0, 0]
+    for layers in (alone("user"), HERE):
+        assert evaluate(uid, layers).result == [65534] * 3
+        assert evaluate("__import__('os').setuid(0)", layers).reason is not None
+
+
+def test_its_own_directory_is_writable_and_no_file_grows_beyond_the_limit(tmp_path):
+    folder = tmp_path / "own"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for parent in folder.parents:
+        if not parent.stat().st_mode & 0o001:
+            parent.chmod(0o711)
+    own = {"writable": [str(folder)], "limits": Limits(wall_s=60, file_mib=1)}
+    write = f"open({str(folder / 'a')!r}, 'wb').write(bytes(%d))"
+    assert evaluate(write % 1000, HERE, **own).result == 1000
+    assert evaluate(write % 2**21, HERE, **own).result is None
+    assert (folder / "a").stat().st_size <= 2**20
+    assert evaluate(f"open({str(tmp_path / 'b')!r}, 'w')", HERE, **own).result is None
+
+
+@pytest.mark.parametrize("layers", [Layers(), HERE], ids=["limits", "all"])
+@pytest.mark.parametrize(
+    ("expression", "limits", "reason", "deterministic"),
+    [
+        ("__import__('time').sleep(600)", Limits(wall_s=2), "no result within 2 s", False),
+        ("all(iter(int, 1)) or [0 for _ in iter(int, 1)]", Limits(120, 1), "processor", False),
+        ("len(bytearray(10**9))", Limits(60, memory_mib=256), "256 MiB", True),
+        ("__import__('os').abort()", Limits(60), "signal", True),
+        ("(lambda f: f(f))(lambda f: f(f))", Limits(60), "RecursionError", True),
+        ("'x' * 5_000_000", Limits(60, memory_mib=512), "too large", True),
+    ],
+)
+def test_limits(expression, limits, reason, deterministic, layers):
+    outcome = evaluate(expression, layers, limits=limits)
+    assert outcome.result is None and reason in (outcome.reason or "")
+    assert outcome.deterministic is deterministic
+
+
+def test_memory_that_no_limit_of_the_child_counts_is_seen_from_outside():
+    shared = "(lambda m: m.write(bytes(2**28)) and __import__('time').sleep(60))"
+    expression = f"{shared}(__import__('mmap').mmap(-1, 2**28))"
+    outcome = evaluate(expression, Layers(), limits=Limits(50, memory_mib=200))
+    assert outcome.reason == "more than 200 MiB of memory"
+
+
+def test_what_a_child_leaves_behind_is_ended(tmp_path):
+    file = tmp_path / "pid"
+    expression = (
+        "(lambda os, t: (os.setsid() and 0, "
+        f"open({str(file)!r}, 'w').write(str(os.getpid())), t.sleep(600)) if os.fork() == 0 "
+        "else t.sleep(600))(__import__('os'), __import__('time'))"
+    )
+    limits = Limits(wall_s=15)
+    start = time.monotonic()
+    assert evaluate(expression, Layers(), limits=limits).reason == "no result within 15 s"
+    assert time.monotonic() - start < 60
+    status = Path(f"/proc/{file.read_text()}/stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+def test_a_layer_that_cannot_be_had_stops_everything(monkeypatch):
+    monkeypatch.setattr("embodied_icrl.reward_search.sandbox._DEVICES", ("/dev/null\0",))
+    with pytest.raises(SandboxError):
+        evaluate("1", Layers(landlock=True))
+
+
+def test_names_say_what_is_missing():
+    assert Layers(True, True, True, True).name.startswith("bubblewrap + Landlock + seccomp")
+    assert Layers(landlock=True, seccomp=True).name == "Landlock + seccomp + limits"
+    assert Layers().name == "weak: limits"
+    assert Layers(bubblewrap=True).name.startswith("weak: ")
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_filters_deny_by_default_what_they_list(machine):
+    """A small interpreter of the kernel's byte code."""
+
+    def answer(number: int, argument: int = 0, architecture: int | None = None) -> int:
+        code = filter_program(machine, process=77)
+        arch = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}[machine]
+        words = {0: number, 4: arch if architecture is None else architecture, 16: argument}
+        loaded, at = 0, 0
+        while True:
+            entry = code[8 * at : 8 * at + 8]
+            operation, if_true, if_false = int.from_bytes(entry[:2], "little"), entry[2], entry[3]
+            value = int.from_bytes(entry[4:], "little")
+            if operation == 0x06:
+                return value
+            if operation == 0x20:
+                loaded, at = words[value], at + 1
+                continue
+            holds = {0x15: loaded == value, 0x35: loaded >= value, 0x45: bool(loaded & value)}
+            at += 1 + (if_true if holds[operation] else if_false)
+
+    allow, deny = 0x7FFF0000, 0x00050001
+    read, sock, clone, clone3, kill = {
+        "x86_64": (0, 41, 56, 435, 62),
+        "aarch64": (63, 198, 220, 435, 129),
+    }[machine]
+    assert answer(read) == allow
+    assert answer(sock) == deny
+    assert answer(clone) == deny and answer(clone, 0x10000) == allow
+    assert answer(clone3) == 0x00050000 | 38
+    assert answer(kill, 77) == allow and answer(kill, 78) == deny and answer(kill, 0) == allow
+    assert answer(read, architecture=0x40000003) == 0x80000000
+    if machine == "x86_64":
+        assert answer(0x40000000 + read) == deny
+
+
+def test_machines_without_a_table_have_no_filter():
+    with pytest.raises(OSError, match="riscv"):
+        filter_program("riscv64", 1)
