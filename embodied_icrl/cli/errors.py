@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import select
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -33,18 +34,31 @@ def exit_status(work: Callable[[], None], *, debug: bool) -> int:
     """
     try:
         work()
+        sys.stdout.flush()
     except CommandStopped as stop:
         return stop.code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _reader_is_gone():
+            return 141
         if debug or not is_usage_error(error):
             traceback.print_exc()
         else:
             print(f"error: {explain(error)}", file=sys.stderr)
         return 2 if is_usage_error(error) and not isinstance(error, FAULTS) else 1
     return 0
+
+
+def _reader_is_gone() -> bool:
+    """Whether what reads the output (`| head`) has had enough; then nothing more is written."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if not any(events & select.POLLERR for _, events in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def leave_rank(status: int) -> NoReturn:

@@ -199,3 +199,9 @@ def resolved(node: dict[str, object]) -> dict[str, object]:
     plain = OmegaConf.to_container(OmegaConf.create(node), resolve=True)
     assert isinstance(plain, dict)
     return json.loads(json.dumps(plain))
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m embodied_icrl train --help | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("embodied-icrl train") and done.stderr == ""
