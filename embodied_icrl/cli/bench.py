@@ -13,8 +13,8 @@ from embodied_icrl.common.config import build, option
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.common.paths import checkout_dir
 
-# Scripts in the folder that don't measure: shared code, and the table of trained seeds.
-OTHERS = ("common", "seeds")
+# Files in the folder that don't measure: shared code, and the table of trained seeds.
+OTHERS = ("common", "recurrent", "seeds")
 
 
 @dataclass(frozen=True)
