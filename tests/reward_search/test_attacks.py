@@ -31,7 +31,7 @@ def episodes():
 
 
 def check(source: str, episodes, **options) -> CheckReport:
-    limits = Limits(wall_s=60, cpu_s=4, memory_mib=512)
+    limits = Limits(wall_s=150, cpu_s=4, memory_mib=512)
     return check_reward(source, TASK, episodes=episodes, limits=limits, **options)
 
 

@@ -30,7 +30,7 @@ HERE = available_layers()
 
 def evaluate(expression: str, layers: Layers, **options) -> Outcome:
     """Evaluate Python inside the child; it may do anything."""
-    limits = options.pop("limits", Limits(wall_s=60))
+    limits = options.pop("limits", Limits(wall_s=150))
     return run_sandboxed("builtins:eval", expression, layers=layers, limits=limits, **options)
 
 
@@ -142,7 +142,7 @@ def test_its_own_directory_is_writable_and_no_file_grows_beyond_the_limit(tmp_pa
     for parent in folder.parents:
         if not parent.stat().st_mode & 0o001:
             parent.chmod(0o711)
-    own = {"writable": [str(folder)], "limits": Limits(wall_s=60, file_mib=1)}
+    own = {"writable": [str(folder)], "limits": Limits(wall_s=150, file_mib=1)}
     write = f"open({str(folder / 'a')!r}, 'wb').write(bytes(%d))"
     assert evaluate(write % 1000, HERE, **own).result == 1000
     assert evaluate(write % 2**21, HERE, **own).result is None
