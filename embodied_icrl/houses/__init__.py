@@ -1,0 +1,1 @@
+"""Houses: seeded specs, the generator, checks, pictures, and exports to MuJoCo and Habitat."""
