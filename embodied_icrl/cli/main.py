@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from embodied_icrl.cli.errors import exit_status
+from embodied_icrl.cli.errors import exit_status, leave_rank
 from embodied_icrl.cli.help import command_help, general_help
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.common.paths import config_dir
@@ -24,6 +24,7 @@ class Command:
     config_name: str
     doc: str
     open_keys: tuple[str, ...] = ()  # groups whose keys come from a run, not from the YAML
+    words: tuple[str, ...] = ()  # keys that plain words after the command stand for, in order
 
 
 COMMANDS = {
@@ -41,14 +42,24 @@ COMMANDS = {
     "video": Command(
         "embodied_icrl.cli.video:run_video", "video", "film trials of a run", open_keys=("env",)
     ),
+    "house": Command(
+        "embodied_icrl.cli.house:run_house",
+        "house",
+        "show: generate a house and draw it; export: as a MuJoCo model or a Habitat scene dataset",
+        words=("action",),
+    ),
     "bench": Command(
-        "embodied_icrl.cli.bench:run_bench", "bench", "measure speed and memory (in a checkout)"
+        "embodied_icrl.cli.bench:run_bench",
+        "bench",
+        "measure speed and memory (in a checkout)",
+        words=("name",),
     ),
     "reward": Command(
         "embodied_icrl.cli.reward:run_reward",
         "reward",
         "check FILE: may this reward code be used? tasks: list them; new NAME: begin a new one",
         open_keys=("task",),
+        words=("action", "argument"),
     ),
 }
 
@@ -57,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run a command and exit with its status (`cli.errors.exit_status`)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "debug=true" in [argument.lower() for argument in arguments]
-    sys.exit(exit_status(lambda: dispatch(arguments), debug=debug))
+    leave_rank(exit_status(lambda: dispatch(arguments), debug=debug))
 
 
 def dispatch(arguments: list[str]) -> None:
@@ -74,10 +85,7 @@ def dispatch(arguments: list[str]) -> None:
     if any(argument in ("-h", "--help") for argument in rest):
         print(command_help(name, command.doc, command.config_name))
         return
-    if name == "bench" and rest and "=" not in rest[0] and not rest[0].startswith("-"):
-        rest[0] = f"name={rest[0]}"
-    if name == "reward":
-        rest = _keyed(rest, ("action", "argument"))
+    rest = _keyed(rest, command.words)
     run_through_hydra(name, command, rest)
 
 
