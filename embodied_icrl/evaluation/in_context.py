@@ -220,12 +220,13 @@ def measure_references(
 def _make(env_config: EnvConfig, config: EvaluationConfig, trials: int) -> TrialVectorEnv:
     """As many environments as make all batches about equally large."""
     batches = -(-trials // config.num_envs)
+    num_envs = -(-trials // batches)
     return make_envs(
         env_config,
-        -(-trials // batches),
+        num_envs,
         split=config.split,
         seed=config.seed,
-        workers=config.workers,
+        workers=min(config.workers, num_envs),  # few trials leave some workers nothing to do
     )
 
 

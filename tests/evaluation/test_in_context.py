@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -261,3 +262,9 @@ def test_a_read_only_run_gets_its_report_in_the_current_folder(tmp_path, monkeyp
     # Permissions don't bind the superuser, who may run the tests.
     monkeypatch.setattr("os.access", lambda path, mode: path != run)
     assert output_folder(run, "evaluation") == tmp_path
+
+
+def test_fewer_trials_than_workers():
+    config = EvaluationConfig(n_trials=2, n_episodes=1, workers=3)
+    inside = measure_references(DARKROOM, replace(config, workers=0))
+    assert measure_references(DARKROOM, config) == inside
