@@ -10,7 +10,15 @@ from embodied_icrl.common.config import suggest
 from embodied_icrl.houses.catalogue import CATEGORIES
 from embodied_icrl.houses.free_space import FreeSpace, free_space
 from embodied_icrl.houses.furniture_models import FURNITURE_KINDS
-from embodied_icrl.houses.geometry import Boxes, item_boxes, join_boxes, overlaps, wall_boxes
+from embodied_icrl.houses.geometry import (
+    REST,
+    Boxes,
+    item_boxes,
+    join_boxes,
+    overlaps,
+    rests_on,
+    wall_boxes,
+)
 from embodied_icrl.houses.materials import rgb
 from embodied_icrl.houses.models import load_model, model_extent
 from embodied_icrl.houses.plan import common_edge
@@ -27,8 +35,6 @@ from embodied_icrl.houses.spec import (
 from embodied_icrl.houses.visibility import views_of
 
 SMALLEST_ROOM = 1.0
-# Objects may float or sink by this much, metres.
-REST = 0.02
 
 
 def check_house(spec: HouseSpec) -> None:
@@ -213,7 +219,7 @@ def _check_rest(spec: HouseSpec, furniture: Sequence[Boxes]) -> None:
     """Objects lie on the floor or on a box of their receptacle."""
     index = {item.name: i for i, item in enumerate(spec.furniture)}
     for i, item in enumerate(spec.objects):
-        x, y, z = item.position
+        y = item.position[1]
         if item.receptacle is None:
             if abs(y) > REST:
                 raise HouseError(
@@ -222,9 +228,7 @@ def _check_rest(spec: HouseSpec, furniture: Sequence[Boxes]) -> None:
                 )
             continue
         own = furniture[index[item.receptacle]]
-        under = np.all(np.abs(own.centre - (x, y, z))[:, ::2] <= own.reach[:, ::2], axis=1)
-        tops = (own.centre + own.half)[under, 1]
-        if not np.any(np.abs(tops - y) <= REST):
+        if not rests_on(item, own, REST):
             raise HouseError(
                 f"objects[{i}].position: {item.name!r} does not lie on {item.receptacle!r}, which "
                 f"has no surface at y = {y:g} m there"

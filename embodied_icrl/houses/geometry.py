@@ -13,6 +13,9 @@ from embodied_icrl.houses.spec import Bounds, Doorway, HouseSpec, Item, Room
 
 TOUCH = 1e-6
 
+# Objects may float or sink by this much, metres.
+REST = 0.02
+
 
 @dataclass(frozen=True)
 class WallPiece:
@@ -64,6 +67,14 @@ def item_boxes(item: Item) -> Boxes:
     boxes = model_boxes(item.model)
     centre = rotate((boxes[:, 0] + boxes[:, 1]) / 2, item.yaw) + np.array(item.position)
     return Boxes(centre, (boxes[:, 1] - boxes[:, 0]) / 2, np.full(len(boxes), float(item.yaw)))
+
+
+def rests_on(item: Item, boxes: Boxes, tolerance: float) -> bool:
+    """Whether an item's foot is at the top of one of `boxes` right under it, within metres."""
+    x, y, z = item.position
+    under = np.all(np.abs(boxes.centre - (x, y, z))[:, ::2] <= boxes.reach[:, ::2], axis=1)
+    tops = (boxes.centre + boxes.half)[under, 1]
+    return bool(np.any(np.abs(tops - y) <= tolerance))
 
 
 def wall_boxes(spec: HouseSpec) -> Boxes:

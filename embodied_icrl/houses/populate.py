@@ -9,7 +9,7 @@ import numpy as np
 from embodied_icrl.houses.catalogue import PLACES
 from embodied_icrl.houses.free_space import FreeSpace
 from embodied_icrl.houses.furniture_models import FURNITURE_MODELS, Surface
-from embodied_icrl.houses.geometry import Boxes, item_boxes, join_boxes, overlaps
+from embodied_icrl.houses.geometry import REST, Boxes, item_boxes, join_boxes, overlaps, rests_on
 from embodied_icrl.houses.models import model_extent
 from embodied_icrl.houses.room_space import RoomSpace, footprint, turned
 from embodied_icrl.houses.spec import Furniture, HouseObject
@@ -78,11 +78,13 @@ class Placer:
         hosts = [item for item in self.furniture if item.kind in kinds]
         for i in rng.permutation(len(hosts))[:FURNITURE_TRIES]:
             host = hosts[i]
-            surfaces = FURNITURE_MODELS[host.model].surfaces
+            surfaces, under = FURNITURE_MODELS[host.model].surfaces, item_boxes(host)
             for j in rng.permutation(len(surfaces))[:2]:
                 for _ in range(SURFACE_TRIES):
                     candidate = _on_surface(rng, category, host, surfaces[j])
-                    if candidate is not None and self.keep(candidate):
+                    # Between two cushions there is nothing to lie on.
+                    rests = candidate is not None and rests_on(candidate, under, REST)
+                    if candidate is not None and rests and self.keep(candidate):
                         return True
         return False
 
