@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
@@ -23,12 +23,24 @@ class Budget:
     """What one training of a policy may spend.
 
     Attributes:
-        env_steps: environment steps.
+        env_steps: environment steps, those of all copies together.
         algorithm: the inner reinforcement learning algorithm.
+        n_envs: copies of the environment that are stepped side by side in one process.
+        hyperparameters: keyword arguments of the algorithm's constructor in stable-baselines3
+            (sb3-contrib for tqc); plain values only, so that they can be written as JSON.
+
+    Raises:
+        ConfigError: a number that isn't positive.
     """
 
     env_steps: int
     algorithm: Literal["ppo", "sac", "td3", "tqc"]
+    n_envs: int = 8
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if self.env_steps < 1 or self.n_envs < 1:
+            raise ConfigError(f"{self.env_steps} steps in {self.n_envs} environments: no budget")
 
 
 @dataclass(frozen=True)
