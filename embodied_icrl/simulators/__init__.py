@@ -1,0 +1,1 @@
+"""Simulators of houses behind one protocol: MuJoCo and Habitat."""
