@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+import base64
+import os
 from pathlib import Path
+from urllib.parse import quote
 
-from embodied_icrl.reward_search.report_data import ReportData
+from embodied_icrl.common.errors import RunError
+from embodied_icrl.common.files import atomic_write_text
+from embodied_icrl.reward_search.records import Candidate
+from embodied_icrl.reward_search.report_charts import curves, forest, iterations_chart
+from embodied_icrl.reward_search.report_code import candidate_code, generations
+from embodied_icrl.reward_search.report_data import (
+    BASELINES,
+    Headline,
+    ReportData,
+    Result,
+    Video,
+    headline,
+    human_normalised,
+)
+from embodied_icrl.reward_search.report_html import (
+    Child,
+    Markup,
+    element,
+    interval,
+    join,
+    number,
+)
+from embodied_icrl.reward_search.report_style import SCRIPT, STYLE, content_policy
+from embodied_icrl.reward_search.report_tables import (
+    cost_table,
+    failure_table,
+    leaderboard,
+    settings_table,
+)
 
 __all__ = ["ReportData", "write_report"]
+
+MAX_EMBEDDED = 4 * 2**20  # bytes of one video
+
+_LABELS = {"human": "human-written", "sparse": "sparse"}
 
 
 def write_report(report: ReportData, path: str | Path) -> Path:
@@ -23,4 +58,263 @@ def write_report(report: ReportData, path: str | Path) -> Path:
     Raises:
         RunError: the file can't be written.
     """
-    raise NotImplementedError
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_text(path, render_report(report, path.parent))
+    except OSError as error:
+        raise RunError(f"can't write the report {path}: {error.strerror}") from error
+    return path
+
+
+def render_report(data: ReportData, folder: Path) -> str:
+    """The page as text.
+
+    Args:
+        data: what to show.
+        folder: where the page will lie; links to large videos are relative to it.
+    """
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=content_policy()),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", f"Reward search: {data.task}"),
+        element("style", Markup(STYLE)),
+    )
+    numbers = headline(data)
+    sections: list[tuple[str, str, Markup | None]] = [
+        ("videos", "Videos", _videos(data, folder)),
+        ("leaderboard", "Leaderboard", _leaderboard(data)),
+        ("iterations", "Fitness over iterations", _iterations(data)),
+        ("best", "The best reward", _best(data)),
+        ("candidates", "All rewards", _candidates(data)),
+        ("failures", "Failures", failure_table(data)),
+        ("reflections", "What the writer was told", _told(data)),
+        ("cost", "Cost", cost_table(data)),
+        ("settings", "Settings", _settings(data)),
+    ]
+    shown = [(name, title, body) for name, title, body in sections if body is not None]
+    links = [element("a", title, href=f"#{name}") for name, title, _ in shown]
+    body = element(
+        "body",
+        element("header", *_top(data), _headline(data, numbers)),
+        element("nav", *links, aria_label="Sections"),
+        element(
+            "main",
+            *(element("section", element("h2", t), b, id=n) for n, t, b in shown),
+        ),
+        element("script", Markup(SCRIPT)),
+    )
+    return f"<!DOCTYPE html>\n{element('html', head, body, lang='en')}\n"
+
+
+def _top(data: ReportData) -> list[Markup]:
+    weak = data.sandbox.startswith("weak")
+    done = max((c.iteration for c in data.candidates), default=0)
+    states = {
+        "finished": "finished",
+        "running": f"still running: iteration {done}",
+        "stopped": f"stopped in iteration {done}",
+    }
+    writer = "language model" if data.language_model else "no language model"
+    chips = [
+        element("li", f"{data.proposer} ({writer})"),
+        element("li", f"sandbox: {data.sandbox}", class_="warn" if weak else None),
+        element("li", states[data.status], class_=None if data.status == "finished" else "warn"),
+        element("li", f"embodied-icrl {data.version}") if data.version else None,
+    ]
+    return [
+        element("h1", f"Reward search: {data.task}"),
+        element("p", data.description, class_="lead"),
+        element("ul", *chips, class_="chips"),
+    ]
+
+
+def _headline(data: ReportData, numbers: Headline) -> Markup:
+    best = numbers.results.get(data.best or "")
+    if best is None:
+        return element("p", "No reward has been trained to the end yet.", class_="lead")
+    how = (
+        f"Mean of final trainings over {max(1, len(best.per_seed))} seed"
+        f"{'' if len(best.per_seed) == 1 else 's'}"
+        if numbers.final
+        else "From the search's own short trainings"
+    )
+    rows = [(_label(name, data), _kind(name), result) for name, result in numbers.results.items()]
+    if data.terms is not None and data.terms.id != data.best:
+        rows.insert(1, ("best of terms", "total", data.terms))
+    note = f"{how}, with 95% intervals. Fitness is {data.fitness_name}; no reward takes part in it."
+    return join(
+        element("div", *_cards(data, numbers, best), class_="cards"),
+        element("div", element("div", forest(rows), class_="scroll"), class_="panel"),
+        element("p", note, class_="faint"),
+        _against_terms(data, best),
+    )
+
+
+def _cards(data: ReportData, numbers: Headline, best: Result) -> list[Markup]:
+    cards = [_card(number(best.mean), f"fitness of the best reward, {best.id}")]
+    for name in BASELINES:
+        if name in numbers.results:
+            text = f"fitness of the {_LABELS[name]} reward"
+            cards.append(_card(number(numbers.results[name].mean), text))
+    if numbers.normalised is not None:
+        mean, low, high = numbers.normalised
+        bounds = f", interval {number(low)} to {number(high)}" if low is not None else ""
+        text = f"human-normalised score{bounds}: (best − sparse) / |human − sparse|"
+        cards.append(_card(number(mean), text))
+    return cards
+
+
+def _card(value: str, text: str) -> Markup:
+    return element("div", element("b", value), element("span", text), class_="card")
+
+
+def _against_terms(data: ReportData, best: Result) -> Markup | None:
+    """How far the language model is from the search that needs none."""
+    if not data.language_model:
+        text = (
+            "No language model took part: the rewards were composed from the declared fields by "
+            "a seeded search (terms)."
+            if data.proposer.startswith("terms")
+            else "The answers come from a transcript: no language model was asked in this run."
+        )
+        return element("p", text)
+    if data.terms is None:
+        return element("p", "How far it beats the search without a model (terms) is not known: "
+                            "run the search with the proposer terms on the same task.",
+                       class_="faint")  # fmt: skip
+    lead = best.mean - data.terms.mean
+    words = "above" if lead > 0 else "below"
+    text = (
+        f"The language model's best reward is {number(abs(lead))} {words} the best of the search "
+        f"without a model (terms: {interval(data.terms.mean, data.terms.low, data.terms.high)})"
+    )
+    baselines = {c.id: c.fitness for c in data.candidates if c.id in BASELINES}
+    human, sparse = baselines.get("human"), baselines.get("sparse")
+    if human is not None and sparse is not None:
+        scores = [human_normalised(v, human, sparse) for v in (best.mean, data.terms.mean)]
+        if scores[0] is not None and scores[1] is not None:
+            text += f", {number(abs(scores[0] - scores[1]))} in human-normalised score"
+    return element("p", f"{text}.")
+
+
+def _label(name: str, data: ReportData) -> str:
+    return f"best: {name}" if name == data.best else _LABELS.get(name, name)
+
+
+def _kind(name: str) -> str:
+    return name if name in BASELINES else "best"
+
+
+def _videos(data: ReportData, folder: Path) -> Markup | None:
+    if not data.videos:
+        return None
+    return element("div", *(_video(video, folder) for video in data.videos), class_="videos")
+
+
+def _video(video: Video, folder: Path) -> Markup:
+    caption = element("figcaption", video.caption)
+    try:
+        small = video.path.stat().st_size <= MAX_EMBEDDED
+        data = video.path.read_bytes() if small else b""
+    except OSError as error:
+        text = f"{video.path.name} can't be read: {error.strerror}"
+        return element("figure", element("p", text, class_="faint"), caption)
+    link = quote(os.path.relpath(video.path, folder))
+    source = f"data:video/mp4;base64,{base64.b64encode(data).decode()}" if small else link
+    # Written by hand: `element` would look at each of the megabytes for what to escape.
+    tag = Markup(f'<video controls loop muted playsinline preload="metadata" src="{source}">')
+    beside = None if small else element("a", f"Open {video.path.name}", href=link)
+    return element("figure", tag, Markup("</video>"), caption, beside)
+
+
+def _leaderboard(data: ReportData) -> Markup:
+    note = (
+        "Fitness in the search's own short trainings, with 95% intervals; "
+        "normalised is (fitness − sparse) / |human − sparse|."
+    )
+    return join(element("p", note, class_="faint"), leaderboard(data))
+
+
+def _iterations(data: ReportData) -> Markup | None:
+    if not any(c.fitness is not None for c in data.written):
+        return None
+    chart = iterations_chart(data.candidates, data.best)
+    note = "Hollow: stopped early by racing. The line is the best so far."
+    return join(
+        element("div", element("div", chart, class_="scroll"), class_="panel"),
+        element("p", note, class_="faint"),
+    )
+
+
+def _best(data: ReportData) -> Markup | None:
+    best = data.candidate(data.best)
+    if best is None:
+        return None
+    agreement = None
+    if data.correlation is not None:
+        found = data.correlation
+        text = (
+            f"Correlation with the human-written reward on {found.states:,} states "
+            f"({found.origin}): Pearson {number(found.pearson)}, "
+            f"Spearman {number(found.spearman)}. A good reward need not agree with it."
+        )
+        agreement = element("p", text)
+    chain = generations(data)
+    return join(
+        element("p", "Values along its training:", class_="faint") if best.curves else None,
+        curves(best.curves) if best.curves else None,
+        agreement,
+        element("h3", "How its code came about"),
+        chain,
+    )
+
+
+def _candidates(data: ReportData) -> Markup:
+    return join(*(_candidate(data, candidate) for candidate in data.candidates))
+
+
+def _candidate(data: ReportData, candidate: Candidate) -> Markup:
+    value = interval(candidate.fitness, candidate.low, candidate.high)
+    words: list[Child] = [
+        element("b", candidate.id),
+        element("span", candidate.status, class_=f"status-{candidate.status}"),
+        f" · {value}" if candidate.fitness is not None else None,
+    ]
+    return element(
+        "details",
+        element("summary", *words),
+        element("p", candidate.reason) if candidate.reason else None,
+        curves(candidate.curves) if candidate.curves else None,
+        candidate_code(data, candidate),
+        id=f"c-{candidate.id}",
+    )
+
+
+def _told(data: ReportData) -> Markup | None:
+    parts: list[Markup] = []
+    for iteration in sorted(data.reflections.keys() | data.feedback.keys()):
+        if iteration in data.feedback:
+            words = element("pre", data.feedback[iteration], class_="prose", tabindex=0)
+            title = element("summary", f"A person's words to iteration {iteration}")
+            parts.append(element("details", title, words))
+        if iteration in data.reflections:
+            words = element("pre", data.reflections[iteration], class_="prose", tabindex=0)
+            title = element("summary", f"After iteration {iteration}")
+            parts.append(element("details", title, words))
+    return join(*parts) if parts else None
+
+
+def _settings(data: ReportData) -> Markup:
+    command = None
+    if data.command:
+        command = join(element("p", "The same search again:"), _command(data.command))
+    listed = element("details", element("summary", "All settings"), settings_table(data.settings))
+    return join(command, listed if data.settings else None)
+
+
+def _command(command: str) -> Markup:
+    return element("pre", element("code", command), class_="prose", tabindex=0)

@@ -1,0 +1,191 @@
+"""The report's tables: leaderboard, failures, cost, settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from embodied_icrl.reward_search.records import Candidate
+from embodied_icrl.reward_search.report_charts import interval_glyph
+from embodied_icrl.reward_search.report_data import (
+    BASELINES,
+    Cost,
+    ReportData,
+    failures,
+    human_normalised,
+)
+from embodied_icrl.reward_search.report_html import (
+    Child,
+    Markup,
+    count,
+    duration,
+    element,
+    interval,
+    join,
+    number,
+)
+
+MAX_NAMED = 12  # candidates that share a reason of failure
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Markup], *, label: str, kind: str | None = None,
+    foot: Markup | None = None,
+) -> Markup:  # fmt: skip
+    """A table in a frame that scrolls by itself where the screen is narrow.
+
+    Args:
+        heads: of the columns; those that end in "#" hold numbers.
+    """
+    cells = [
+        element("th", head.rstrip("#"), scope="col", class_="n" if head.endswith("#") else None)
+        for head in heads
+    ]
+    body = element(
+        "table",
+        element("thead", element("tr", *cells)),
+        element("tbody", *rows),
+        element("tfoot", foot) if foot is not None else None,
+        class_=kind,
+    )
+    return element("div", body, class_="scroll", role="region", aria_label=label, tabindex=0)
+
+
+def leaderboard(data: ReportData) -> Markup:
+    """All candidates, the fittest first; those without a fitness at the end."""
+    ordered = sorted(
+        data.candidates,
+        key=lambda c: (c.fitness is None, -(c.fitness or 0.0), c.iteration, c.id),
+    )
+    known = [v for c in ordered for v in (c.fitness, c.low, c.high) if v is not None]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    scale = (low, high if high > low else low + 1.0)
+    rank, rows = 0, []
+    for candidate in ordered:
+        rank += candidate.fitness is not None
+        rows.append(_row(data, candidate, rank if candidate.fitness is not None else None, scale))
+    heads = ("#", "reward", "fitness#", "", "normalised#", "iteration#", "steps#", "state", "why")
+    return table(("rank#", *heads[1:]), rows, label="Leaderboard", kind="sortable")
+
+
+def _row(
+    data: ReportData, candidate: Candidate, rank: int | None, scale: tuple[float, float]
+) -> Markup:
+    name = candidate.id
+    baseline = {c.id: c.fitness for c in data.candidates if c.id in BASELINES}
+    human, sparse = baseline.get("human"), baseline.get("sparse")
+    score = None
+    if candidate.fitness is not None and human is not None and sparse is not None:
+        score = human_normalised(candidate.fitness, human, sparse)
+    why: list[Child] = [candidate.reason or ""]
+    if name in data.not_deterministic:
+        why.append(element("span", " (a clock decided: may differ next time)", class_="faint"))
+    own = candidate.iteration > 0
+    value = interval(candidate.fitness, candidate.low, candidate.high)
+    glyph = interval_glyph(candidate, scale) if candidate.fitness is not None else None
+    kind = "best" if name == data.best else name if name in BASELINES else None
+    return element(
+        "tr",
+        _number(str(rank) if rank else "", rank),
+        element("td", element("a", name, href=f"#c-{name}"), class_="id", data_sort=name),
+        _number(value if candidate.fitness is not None else "", candidate.fitness),
+        element("td", glyph),
+        _number("" if score is None else number(score), score),
+        _number(str(candidate.iteration) if own else "", candidate.iteration if own else None),
+        _number(count(candidate.env_steps), candidate.env_steps),
+        element("td", candidate.status, class_=f"status-{candidate.status}"),
+        element("td", *why, class_="why"),
+        class_=kind,
+    )
+
+
+def _number(text: str, value: float | None) -> Markup:
+    return element("td", text, class_="n", data_sort="" if value is None else repr(value))
+
+
+def failure_table(data: ReportData) -> Markup:
+    """Why candidates were refused, failed or stopped."""
+    groups = failures(data.written)
+    if not groups:
+        return element("p", "No candidate failed.", class_="faint")
+    rows = []
+    for (status, kind), group in groups.items():
+        links: list[Child] = []
+        for candidate in group[:MAX_NAMED]:
+            links += [element("a", candidate.id, href=f"#c-{candidate.id}"), " "]
+        if len(group) > MAX_NAMED:
+            links.append(f"and {len(group) - MAX_NAMED} more")
+        example = group[0].reason or ""
+        rows.append(
+            element(
+                "tr",
+                element("td", count(len(group)), class_="n"),
+                element("td", status, class_=f"status-{status}"),
+                element("td", kind),
+                element("td", example if example != kind else "", class_="why faint"),
+                element("td", *links),
+            )
+        )
+    return table(("number#", "state", "reason", "for example", "rewards"), rows, label="Failures")
+
+
+def cost_table(data: ReportData) -> Markup:
+    """What the search spent, by iteration and in all."""
+    if not data.costs:
+        return element("p", "No cost was recorded.", class_="faint")
+    with_model = any(cost.requests for cost in data.costs)
+    heads = ["iteration"]
+    if with_model:
+        heads += ["requests#", "tokens read#", "tokens written#", f"{data.currency}#"]
+    heads += ["environment steps#", "work#"]
+    rows = [_cost_row(cost, _stage(cost.iteration), with_model) for cost in data.costs]
+    prices = [cost.money for cost in data.costs if cost.money is not None]
+    total = Cost(
+        0,
+        sum(cost.requests for cost in data.costs),
+        sum(cost.prompt_tokens for cost in data.costs),
+        sum(cost.completion_tokens for cost in data.costs),
+        sum(prices) if prices else None,
+        sum(cost.env_steps for cost in data.costs),
+        sum(cost.wall_s for cost in data.costs),
+    )
+    note = None
+    if data.money_budget is not None:
+        text = f"The budget was {data.money_budget:g} {data.currency}."
+        note = element("p", text, class_="faint")
+    foot = _cost_row(total, "in all", with_model)
+    return join(table(heads, rows, label="Cost", foot=foot), note)
+
+
+def _cost_row(cost: Cost, stage: str, with_model: bool) -> Markup:
+    cells = [element("td", stage, class_="key")]
+    texts = []
+    if with_model:
+        money = "–" if cost.money is None else f"{cost.money:.4f}"
+        texts += [count(cost.requests), count(cost.prompt_tokens), count(cost.completion_tokens)]
+        texts.append(money)
+    texts += [count(cost.env_steps), duration(cost.wall_s)]
+    return element("tr", *cells, *(element("td", text, class_="n") for text in texts))
+
+
+def _stage(iteration: int) -> str:
+    return {0: "baselines", -1: "final trainings"}.get(iteration, str(iteration))
+
+
+def settings_table(settings: Mapping[str, Any]) -> Markup:
+    """The configuration, one dotted key per line."""
+    rows = [
+        element("tr", element("td", key, class_="key"), element("td", text))
+        for key, text in _flat(settings)
+    ]
+    return table(("setting", "value"), rows, label="Settings")
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    rows: list[tuple[str, str]] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            rows += _flat(value, f"{prefix}{key}.")
+        else:
+            rows.append((f"{prefix}{key}", "" if value is None else str(value)))
+    return rows
