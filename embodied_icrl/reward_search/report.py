@@ -148,7 +148,7 @@ def _headline(data: ReportData, numbers: Headline) -> Markup:
     note = f"{how}, with 95% intervals. Fitness is {data.fitness_name}; no reward takes part in it."
     return join(
         element("div", *_cards(data, numbers, best), class_="cards"),
-        element("div", element("div", forest(rows), class_="scroll"), class_="panel"),
+        element("div", forest(rows), class_="panel"),
         element("p", note, class_="faint"),
         _against_terms(data, best),
     )

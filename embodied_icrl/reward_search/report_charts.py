@@ -47,37 +47,33 @@ def axis(values: Sequence[float], first: float, last: float, margin: float = 0.0
 
 
 def forest(rows: Sequence[tuple[str, str, Result]]) -> Markup:
-    """Means with intervals below one another.
+    """Means with intervals below one another, on one axis.
 
     Args:
         rows: label, colour class and result.
     """
-    width, left, right, line = 640, 150, 190, 34
-    height = line * len(rows) + 30
+    width, height = 320, 22
     values = [v for *_, r in rows for v in (r.mean, r.low, r.high) if v is not None]
-    across = axis([*values, 0.0] if min(values) > 0 else values, left, width - right)
+    across = axis([*values, 0.0] if min(values) > 0 else values, 8, width - 8)
+    ticks = across.ticks()
+    grid = [
+        element("line", x1=across(tick), x2=across(tick), y1=0, y2=height, class_="grid")
+        for tick in ticks
+    ]
     parts: list[Markup] = []
-    for tick in across.ticks():
-        x = across(tick)
+    for label, kind, result in rows:
+        mark = _whisker(across, result.mean, result.low, result.high, height / 2, kind, 6)
+        value = interval(result.mean, result.low, result.high)
         parts += [
-            element("line", x1=x, x2=x, y1=4, y2=height - 24, class_="grid"),
-            element("text", _tick(tick), x=x, y=height - 8, class_="tick middle"),
+            element("dt", label),
+            element("dd", value, class_="value"),
+            element("dd", _svg(width, height, "", [*grid, mark], "row"), class_="mark"),
         ]
-    for index, (label, kind, result) in enumerate(rows):
-        y = line * (index + 0.5) + 4
-        parts += [
-            element("text", label, x=left - 12, y=y + 5, class_="label end"),
-            _whisker(across, result.mean, result.low, result.high, y, kind, 6),
-            element(
-                "text",
-                interval(result.mean, result.low, result.high),
-                x=width - right + 12,
-                y=y + 5,
-                class_="label",
-            ),
-        ]
-    text = "; ".join(f"{name}: {interval(r.mean, r.low, r.high)}" for name, _, r in rows)
-    return _svg(width, height, f"Fitness. {text}", parts, "chart")
+    names = [
+        element("text", _tick(tick), x=across(tick), y=12, class_="tick middle") for tick in ticks
+    ]
+    parts.append(element("dd", _svg(width, 16, "", names, "row"), class_="mark"))
+    return element("dl", *parts, class_="forest")
 
 
 def interval_glyph(candidate: Candidate, scale: tuple[float, float]) -> Markup:

@@ -14,9 +14,10 @@ class Markup(str):
 
 
 Child = str | Markup | None
+Attribute = str | int | float | bool | None
 
 
-def element(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
+def element(name: str, /, *children: Child, **attributes: Attribute) -> Markup:
     """One element; texts among its children, and all attributes, are escaped.
 
     Attributes whose names are Python words end in an underscore (`class_`); inner underscores

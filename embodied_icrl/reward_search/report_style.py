@@ -15,7 +15,7 @@ STYLE = """
   --own: #7aaef5; --human: #f0a35c; --sparse: #9aa4ad; --total: #6cc597; --best: #b5d2ff;
   --added: #173524; --removed: #40201f; --good: #6cc597; --bad: #f08a80; --code: #101316; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 66rem; background: var(--page);
+body { margin: 0 auto; padding: 1.5rem 1rem 4rem; max-width: 70rem; background: var(--page);
   color: var(--ink); font: 16px/1.55 system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif;
   overflow-wrap: anywhere; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; }
@@ -51,7 +51,9 @@ th[aria-sort=descending] button::after { content: " \\2193"; }
 th[aria-sort=ascending] button::after { content: " \\2191"; }
 td.n, th.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 td.id, td.key { white-space: nowrap; overflow-wrap: normal; }
-td.why { min-width: 12rem; }
+td.why { min-width: 13rem; }
+td.why span { display: block; }
+td.why .reason { font-size: .85em; font-weight: 400; color: var(--faint); }
 tr.best td { font-weight: 600; }
 tr.human td:first-child, tr.human td.id { color: var(--human); }
 tr.sparse td:first-child, tr.sparse td.id { color: var(--sparse); }
@@ -80,6 +82,16 @@ pre .place { color: var(--faint); }
 code { font: .85em ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; }
 figure { margin: 0; }
 figcaption { font-size: .85rem; }
+.forest { display: grid; grid-template-columns: auto 320px 1fr; align-items: center;
+  column-gap: 1rem; margin: 0; }
+.forest dt { grid-column: 1; text-align: right; }
+.forest dd { margin: 0; font-variant-numeric: tabular-nums; }
+.forest .value { grid-column: 3; } .forest .mark { grid-column: 2; }
+.forest { grid-auto-flow: dense; }
+@media (max-width: 44rem) {
+  .forest { grid-template-columns: auto 1fr; }
+  .forest dt { text-align: left; } .forest .value { grid-column: 2; text-align: right; }
+  .forest .mark { grid-column: 1 / 3; margin-bottom: .4rem; } }
 .videos { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr));
   gap: .8rem; }
 video { display: block; width: 100%; height: auto; border-radius: .6rem;
@@ -90,10 +102,10 @@ video { display: block; width: 100%; height: auto; border-radius: .6rem;
 svg { display: block; max-width: 100%; height: auto; }
 svg.glyph { width: 140px; max-width: none; height: 16px; margin-top: .25rem; }
 svg.curve { width: 100%; background: var(--code); border-radius: .4rem; margin-top: .2rem; }
-svg.chart { min-width: 34rem; margin: 0 auto; }
+svg.row { width: 320px; }
+svg.chart { width: 100%; min-width: 34rem; max-width: 56rem; margin: 0 auto; }
 svg text { font: 12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: var(--ink); }
 svg text.tick { fill: var(--faint); }
-svg text.label { font-size: 14px; }
 svg text.strong { fill: var(--best); font-weight: 600; }
 svg text.human { fill: var(--human); } svg text.sparse { fill: var(--sparse); }
 svg .end { text-anchor: end; } svg .middle { text-anchor: middle; }

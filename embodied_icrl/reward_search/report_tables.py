@@ -64,8 +64,8 @@ def leaderboard(data: ReportData) -> Markup:
     for candidate in ordered:
         rank += candidate.fitness is not None
         rows.append(_row(data, candidate, rank if candidate.fitness is not None else None, scale))
-    heads = ("#", "reward", "fitness#", "", "normalised#", "iteration#", "steps#", "state", "why")
-    return table(("rank#", *heads[1:]), rows, label="Leaderboard", kind="sortable")
+    heads = ("rank#", "reward", "fitness#", "", "normalised#", "iteration#", "steps#", "state")
+    return table(heads, rows, label="Leaderboard", kind="sortable")
 
 
 def _row(
@@ -77,9 +77,11 @@ def _row(
     score = None
     if candidate.fitness is not None and human is not None and sparse is not None:
         score = human_normalised(candidate.fitness, human, sparse)
-    why: list[Child] = [candidate.reason or ""]
+    state = [element("span", candidate.status, class_=f"status-{candidate.status}")]
+    if candidate.reason:
+        state.append(element("span", candidate.reason, class_="reason"))
     if name in data.not_deterministic:
-        why.append(element("span", " (a clock decided: may differ next time)", class_="faint"))
+        state.append(element("span", "A clock decided: it may end otherwise.", class_="reason"))
     own = candidate.iteration > 0
     value = interval(candidate.fitness, candidate.low, candidate.high)
     glyph = interval_glyph(candidate, scale) if candidate.fitness is not None else None
@@ -93,8 +95,7 @@ def _row(
         _number("" if score is None else number(score), score),
         _number(str(candidate.iteration) if own else "", candidate.iteration if own else None),
         _number(count(candidate.env_steps), candidate.env_steps),
-        element("td", candidate.status, class_=f"status-{candidate.status}"),
-        element("td", *why, class_="why"),
+        element("td", *state, class_="why", data_sort=candidate.status),
         class_=kind,
     )
 
