@@ -28,6 +28,7 @@ from embodied_icrl.envs.shared_arrays import map_arrays, open_shared_file
 from embodied_icrl.envs.worker import Description
 from embodied_icrl.envs.worker_handle import (
     EnvWorkerError,
+    EnvWorkerLostError,
     Share,
     WorkerHandle,
     stop_workers,
@@ -46,6 +47,12 @@ class ProcessTrialEnv(TrialVectorEnv):
     either `close`, or `restart_worker(error.worker)` and go on; anything else raises again.
     A `UserError` in a worker is raised as itself, with the `EnvWorkerError` as its cause.
 
+    With `on_loss`, a worker that dies or hangs need not end the call: if `on_loss(error)` returns,
+    a fresh worker takes its place; what it raises, the call raises. `reset` and `set_state` are
+    asked again, and nothing is lost. In all other calls the environments `error.rows` begin a new
+    trial: `step` returns its first observations with reward 0 and no flags, and the other calls
+    answer for it.
+
     Workers end with `close`, with the last reference, and when this process ends, however it does.
     Signals that stop a job (SIGINT, SIGTERM, SIGHUP, SIGUSR1) don't disturb them.
 
@@ -55,6 +62,9 @@ class ProcessTrialEnv(TrialVectorEnv):
         workers: number of processes, each with one computing thread.
         split, seed, first_index, total_envs: as for the config's `build`.
         timeout_s: longest time (seconds) for one call, building and resetting included.
+
+    Attributes:
+        on_loss: decides about a worker that died or hangs; None: the call raises the error.
 
     Raises:
         ConfigError: more workers than environments, or a config that can't be sent to a worker.
@@ -84,6 +94,7 @@ class ProcessTrialEnv(TrialVectorEnv):
         self._tasks = TaskStream(num_envs, first_index, total_envs)
         self._timeout_s = timeout_s
         self._started = False
+        self.on_loss: Callable[[EnvWorkerLostError], None] | None = None
         self._shares = _shares(num_envs, workers, first_index, seed, split)
         self._counts = [share.num_envs for share in self._shares]
         self._shared_file = open_shared_file()
@@ -187,12 +198,9 @@ class ProcessTrialEnv(TrialVectorEnv):
         Returns:
             the current observations of all environments.
         """
-        share = self._shares[worker]
-        self._workers[worker].kill()
-        self._workers[worker] = WorkerHandle(share, self._shared_file, self._timeout_s)
-        self._ask("build", {worker: self._build_arguments(share)})
-        self._ask("map", {worker: (share.start, self.num_envs)})
+        self._start_anew(worker)
         if self._started:
+            share = self._shares[worker]
             mask = np.zeros(self.num_envs, dtype=bool)
             mask[share.rows] = True
             request = ResetRequest(True, mask, None)
@@ -209,6 +217,14 @@ class ProcessTrialEnv(TrialVectorEnv):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def _start_anew(self, worker: int) -> None:
+        """Put a fresh process, whose environments have not been reset, in the place of a worker."""
+        share = self._shares[worker]
+        self._workers[worker].kill()
+        self._workers[worker] = WorkerHandle(share, self._shared_file, self._timeout_s)
+        self._ask("build", {worker: self._build_arguments(share)})
+        self._ask("map", {worker: (share.start, self.num_envs)})
 
     def _build_arguments(self, share: Share) -> tuple[bytes, int, dict[str, Any]]:
         keywords = {
@@ -232,7 +248,36 @@ class ProcessTrialEnv(TrialVectorEnv):
             worker.share = share
 
     def _ask_all(self, name: str, argument: Callable[[Share], Any] = lambda _: None) -> list[Any]:
-        return self._ask(name, {share.worker: argument(share) for share in self._shares})
+        """Ask all workers, and fresh ones in the place of those that `on_loss` lets go."""
+        arguments = {share.worker: argument(share) for share in self._shares}
+        answers, failures = self._exchange(name, arguments)
+        for number in sorted(failures):
+            if self.on_loss is None or not isinstance(failures[number], EnvWorkerLostError):
+                raise failures[number]
+        for number in sorted(failures):
+            answers[number] = self._fresh_answer(number, failures[number], name, arguments[number])
+        return [answers[number] for number in sorted(arguments)]
+
+    def _fresh_answer(self, worker: int, failure: Exception, name: str, argument: Any) -> Any:
+        """The answer of a fresh worker, or of the one after it: `on_loss` says how often."""
+        share = self._shares[worker]
+        while True:
+            assert self.on_loss is not None and isinstance(failure, EnvWorkerLostError)
+            self.on_loss(failure)
+            try:
+                if name == "reset":
+                    # Whatever was to be reset: a fresh worker's environments begin all together.
+                    tasks = {"new_trial": True, "task_ids": self._tasks.ids[share.rows]}
+                    argument = (argument[0], tasks)
+                if name in ("reset", "set_state"):
+                    self._start_anew(worker)
+                else:
+                    self.restart_worker(worker)
+                if name == "step":
+                    return _no_step(share.num_envs)
+                return self._ask(name, {worker: argument})[0]
+            except EnvWorkerLostError as error:
+                failure = error
 
     def _ask(self, name: str, arguments: Mapping[int, Any]) -> list[Any]:
         """Send a request to some workers at once and collect their answers, in order of workers.
@@ -241,6 +286,15 @@ class ProcessTrialEnv(TrialVectorEnv):
             EnvWorkerError, UserError, NotImplementedError: of the first worker that failed; the
                 answers of the others have been taken, so that they can be asked again.
         """
+        answers, failures = self._exchange(name, arguments)
+        if failures:
+            raise failures[min(failures)]
+        return [answers[number] for number in sorted(arguments)]
+
+    def _exchange(
+        self, name: str, arguments: Mapping[int, Any]
+    ) -> tuple[dict[int, Any], dict[int, Exception]]:
+        """Send a request to some workers at once; their answers and failures, by worker."""
         if self.closed:
             raise gym.error.ClosedEnvironmentError("the environments have been closed")
         for number in arguments:
@@ -267,9 +321,13 @@ class ProcessTrialEnv(TrialVectorEnv):
             for worker in asked:
                 worker.kill()
             raise
-        if failures:
-            raise failures[min(failures)]
-        return [answers[number] for number in sorted(arguments)]
+        return answers, failures
+
+
+def _no_step(num_envs: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    """What `step` says of environments that could not take it."""
+    never = np.zeros(num_envs, dtype=bool)
+    return np.zeros(num_envs, dtype=np.float32), never, never, {}
 
 
 def _attempt(number: int, call: Callable[[], Any], failures: dict[int, Exception]) -> Any:

@@ -76,6 +76,7 @@ class EnvWorkerError(WorkerError):
 
     Attributes:
         worker: its number, for `ProcessTrialEnv.restart_worker`.
+        rows: its rows in the vector environment.
         env_index: the environment that raised, counted in the whole job, or None if unknown.
         seed: of the environments.
     """
@@ -83,8 +84,16 @@ class EnvWorkerError(WorkerError):
     def __init__(self, message: str, share: Share, env_index: int | None = None) -> None:
         super().__init__(message)
         self.worker = share.worker
+        self.rows = share.rows
         self.env_index = env_index
         self.seed = share.seed
+
+
+class EnvWorkerLostError(EnvWorkerError):
+    """A worker died or did not answer in time: a fresh one may do better.
+
+    (One that raised has met a fault of its environment, and a fresh one would meet it again.)
+    """
 
 
 class WorkerHandle:
@@ -140,7 +149,7 @@ class WorkerHandle:
         """Send a request.
 
         Raises:
-            EnvWorkerError: the worker is dead or doesn't read.
+            EnvWorkerLostError: the worker is dead or doesn't read.
         """
         self._asked = name
         try:
@@ -155,7 +164,8 @@ class WorkerHandle:
             deadline: on the clock `time.monotonic`.
 
         Raises:
-            EnvWorkerError: the worker raised, died or is late.
+            EnvWorkerLostError: the worker died or is late.
+            EnvWorkerError: the worker raised.
             NotImplementedError: the environments don't offer what was asked.
             UserError: the worker raised one; the EnvWorkerError with its traceback is its cause.
         """
@@ -188,13 +198,13 @@ class WorkerHandle:
         user_error.__cause__ = error
         return user_error
 
-    def _loss(self, timed_out: bool) -> EnvWorkerError:
+    def _loss(self, timed_out: bool) -> EnvWorkerLostError:
         """End a worker that is dead or doesn't answer, and say what is known about it."""
         if timed_out and self.is_running:
             stacks = self._stacks()
             self.kill()
             text = f"did not answer {self._asked!r} within {self._timeout_s:g} s and was ended"
-            return EnvWorkerError(
+            return EnvWorkerLostError(
                 f"{self.share} {text}" + _indented("It was at", stacks), self.share
             )
         ended = self._wait(_CLOSING_S)
@@ -202,7 +212,7 @@ class WorkerHandle:
         self.kill()
         how = _exit_text(self._process.returncode) if ended else "closed its connection"
         text = f"{self.share} {how} during {self._asked!r}"
-        return EnvWorkerError(text + _indented("Its last stack", stacks), self.share)
+        return EnvWorkerLostError(text + _indented("Its last stack", stacks), self.share)
 
     def request_close(self) -> None:
         """Close the connection, which an idle worker takes as the end."""

@@ -16,6 +16,8 @@ FREE_KEYS = (
     "threads",
     "vector.workers",
     "trainer.max_seconds",
+    "trainer.max_worker_restarts",
+    "trainer.worker_timeout_s",
     "evaluation",
     "logging",
     "checkpoint",

@@ -160,10 +160,25 @@ class TrainerConfig:
     max_seconds: float | None = option(
         None, "stop cleanly, with a checkpoint, after so many seconds of this start; null: no cap"
     )
+    max_worker_restarts: int = option(
+        10,
+        "how many workers that die or hang each process replaces by fresh ones, counted from this "
+        "start; 0: the first one ends the training",
+    )
+    worker_timeout_s: float = option(
+        300.0,
+        "longest wait (seconds) for a worker, its start included; after that it counts as hung",
+    )
 
     def __post_init__(self) -> None:
         if self.total_steps < 1:
             raise ConfigError(f"total_steps={self.total_steps} must be at least 1")
+        if self.max_worker_restarts < 0:
+            raise ConfigError(
+                f"max_worker_restarts={self.max_worker_restarts} must not be negative"
+            )
+        if self.worker_timeout_s <= 0:
+            raise ConfigError(f"worker_timeout_s={self.worker_timeout_s} must be positive")
         if self.max_seconds is not None and self.max_seconds <= 0:
             raise ConfigError(f"max_seconds={self.max_seconds} must be positive, or null")
 

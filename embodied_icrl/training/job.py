@@ -19,7 +19,12 @@ from embodied_icrl.common.paths import with_assets
 from embodied_icrl.common.seeds import derived_seed
 from embodied_icrl.envs.base import TrialVectorEnv
 from embodied_icrl.envs.vector import make_envs
-from embodied_icrl.evaluation.in_context import References, evaluate_in_context
+from embodied_icrl.envs.worker_handle import EnvWorkerLostError
+from embodied_icrl.evaluation.in_context import (
+    EvaluationResult,
+    References,
+    evaluate_in_context,
+)
 from embodied_icrl.evaluation.plots import plot_training
 from embodied_icrl.policy import Policy
 from embodied_icrl.runs.checkpoint import (
@@ -145,6 +150,7 @@ def _make_envs(config: TrainConfig, ranks: Ranks) -> TrialVectorEnv:
         first_index=ranks.rank * n,
         total_envs=ranks.world_size * n,
         workers=config.vector.workers,
+        timeout_s=config.trainer.worker_timeout_s,
     )
 
 
@@ -209,6 +215,7 @@ class Job:
             log_every_s=config.logging.log_every_s,
         )
         started, save_due, stopping, signal = time.monotonic(), False, False, 0
+        trainer.replacements.say = report.warn
         with StopRequest() as request, report:
             # Environments that can't save their state go on to the end of their trial, so that
             # the last checkpoint has everything.
@@ -253,22 +260,35 @@ class Job:
         found: dict[str, Any] = {}
         trainer = self.trainer
         if trainer.ranks.is_main:
-            config, step = trainer.config, trainer.counters.step
-            result = evaluate_in_context(
-                trainer.policy,
-                config.env,
-                config.evaluation.settings,
-                references=self.references,
-                trained_steps=config.ppo.num_steps,
-                labels={"experiment": config.name, "checkpoint": f"step_{step}"},
-            )
+            step = trainer.counters.step
+            result = self._evaluation_result()
             self.references = result.references
             folder = self.run.folder("evaluation")
             atomic_write_json(folder / f"training-step_{step}.json", result.summary())
             found = {f"eval/{name}": value for name, value in result.first_and_last().items()}
             report.say(f"evaluation at step {step:,}: {_text(found)}")
         trainer.ranks.barrier()
-        return found
+        trainer.count_restarts()
+        return found | {"workers_restarted": trainer.counters.workers_restarted}
+
+    def _evaluation_result(self) -> EvaluationResult:
+        """Evaluate, and again from its beginning when a worker is lost: the result is the same."""
+        trainer, config = self.trainer, self.trainer.config
+        while True:
+            try:
+                return evaluate_in_context(
+                    trainer.policy,
+                    config.env,
+                    config.evaluation.settings,
+                    references=self.references,
+                    trained_steps=config.ppo.num_steps,
+                    labels={
+                        "experiment": config.name,
+                        "checkpoint": f"step_{trainer.counters.step}",
+                    },
+                )
+            except EnvWorkerLostError as error:
+                trainer.replacements.allow(error, "the evaluation begins again")
 
     def _write(self, row: Mapping[str, Any], report: ProgressReport) -> None:
         report.update(row["step"], row["steps_per_s"], row["return_first"], row["return_last"])

@@ -22,7 +22,7 @@ class Targets:
     """What the loss compares with; every tensor is float32 [env, step], `valid` is bool.
 
     `log_prob` is that of the policy that acted, `value` the newest stored estimate (refreshed after
-    updates), `valid` is false at terminal tokens.
+    updates), `valid` is false at terminal tokens and in environments whose worker was lost.
     """
 
     log_prob: Tensor

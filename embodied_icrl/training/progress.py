@@ -55,9 +55,14 @@ class ProgressReport:
 
     def say(self, message: str) -> None:
         """A line above the bar."""
+        if self.enabled:
+            self.warn(message)
+
+    def warn(self, message: str) -> None:
+        """A line above the bar that is shown in every process, and without progress, too."""
         if self.bar is not None:
-            self.bar.console.print(message, highlight=False)
-        elif self.enabled:
+            self.bar.console.print(message, highlight=False, markup=False)
+        else:
             print(message, file=sys.stderr, flush=True)
 
     def update(

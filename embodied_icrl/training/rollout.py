@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,12 @@ class Rollout:
     Besides the policy's tokens (`batch`) it holds, per token: the action, its log-probability under
     the policy that acted, the newest value estimate, the reward that the action earned, and whether
     the token ends its episode by termination.
+
+    An environment whose worker was lost in the middle of the trial goes on in another one, on top
+    of a context that doesn't belong to it. It is `lost` (bool [env]): until the next rollout,
+    no loss, metric or count of steps includes any of its tokens. Its earlier segments have been in
+    their partial updates; the cut segment and the full update go without it. Every gradient is
+    that of a rollout without these environments.
     """
 
     def __init__(self, policy: Policy, num_envs: int, num_steps: int) -> None:
@@ -29,11 +35,17 @@ class Rollout:
         self.value = torch.zeros_like(self.log_prob)
         self.reward = torch.zeros_like(self.log_prob)
         self.terminated = torch.zeros_like(self.log_prob, dtype=torch.bool)
+        self.lost = torch.zeros(num_envs, device=policy.device, dtype=torch.bool)
         self.length = 0
 
     @property
     def num_envs(self) -> int:
         return self.reward.shape[0]
+
+    def clear(self) -> None:
+        """Make room for the next trial."""
+        self.length = 0
+        self.lost.fill_(False)
 
     def tokens(self) -> StepBatch:
         """The tokens so far (a view)."""
@@ -59,13 +71,16 @@ class Rollout:
 
     def state(self) -> dict[str, Tensor]:
         """The tokens so far, for a checkpoint inside a trial."""
-        return {name: array[:, : self.length].contiguous() for name, array in self.arrays()}
+        arrays = {name: array[:, : self.length].contiguous() for name, array in self.arrays()}
+        return arrays | {"lost": self.lost}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state` saved."""
         self.length = int(state["reward"].shape[1])
         for name, array in self.arrays():
             array[:, : self.length] = state[name].to(array.device)
+        # Checkpoints from before workers were replaced have no such entry.
+        self.lost[:] = state["lost"].to(self.lost.device) if "lost" in state else False
 
     def shuffle_episodes(self, rng: np.random.Generator) -> None:
         """Permute each environment's finished episodes; the running one stays last.
@@ -114,12 +129,16 @@ class EpisodeLog:
         for i in np.flatnonzero(mask):
             self.finished[i].append({key: float(value[i]) for key, value in arrays.items()})
 
-    def first_and_last(self) -> dict[str, tuple[float, int]]:
-        """Sum over environments and their number, by `return_first`, `length_last`, ..."""
+    def first_and_last(self, left_out: Sequence[bool] = ()) -> dict[str, tuple[float, int]]:
+        """Sum over environments and their number, by `return_first`, `length_last`, ...
+
+        Args:
+            left_out: by environment, whether it doesn't count; empty: all do.
+        """
         names = {"r": "return", "l": "length", "success": "success", "spl": "spl"}
         totals: dict[str, tuple[float, int]] = {}
-        for episodes in self.finished:
-            if not episodes:
+        for i, episodes in enumerate(self.finished):
+            if not episodes or (left_out and left_out[i]):
                 continue
             for key in episodes[0]:
                 for label, episode in (("first", episodes[0]), ("last", episodes[-1])):
@@ -151,12 +170,28 @@ class Collector:
 
     def start_trial(self, task_ids: np.ndarray) -> None:
         """A new task in every environment, an empty context."""
+        self.rollout.clear()
         observation, _ = self.envs.reset(options={"new_trial": True, "task_ids": task_ids})
         self.cache.reset()
-        self.rollout.length = 0
         self.episodes.clear()
         self.terminated = np.zeros(self.envs.num_envs, dtype=bool)
         self.stream.start(observation)
+
+    def drop(self, rows: slice) -> bool:
+        """A fresh worker has these environments: leave them out of what is left of the rollout.
+
+        To the policy their next observation begins an episode, as after an episode's end.
+
+        Returns:
+            whether there was something to leave out: a trial in its first reset has no tokens yet.
+        """
+        if self.rollout.length == 0:
+            return False
+        self.rollout.lost[rows] = True
+        self.stream.terminal[rows] = True
+        self.stream.current.terminal[rows] = True  # a copy on GPUs, and what checkpoints save
+        self.terminated[rows] = False
+        return True
 
     def collect(self, steps: int) -> None:
         """Append `steps` tokens per environment."""

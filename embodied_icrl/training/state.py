@@ -48,6 +48,7 @@ def rank_state(trainer: Trainer) -> dict[str, Any]:
     if trainer.counters.position:
         collector = trainer.collector
         state["trial"] = {
+            # First: a worker that turns out to be lost here changes what follows.
             "envs": trainer.envs.get_state(),
             "stream": collector.stream.state_dict(),
             "terminated": collector.terminated,
@@ -57,6 +58,7 @@ def rank_state(trainer: Trainer) -> dict[str, Any]:
         if not trainer.config.ppo.refresh:
             # Stale keys can't be recomputed: they come from weights that are gone.
             state["trial"]["cache"] = trainer.cache.state_dict()
+    state["workers_restarted"] = trainer.replacements.uncounted
     return state
 
 
@@ -82,6 +84,8 @@ def load_rank(trainer: Trainer, state: dict[str, Any]) -> None:
     """
     trainer.minibatch_rng.bit_generator.state = state["minibatch_rng"]
     trainer.shuffle_rng.bit_generator.state = state["shuffle_rng"]
+    # Checkpoints from before workers were replaced have no such entry.
+    trainer.replacements.uncounted = state.get("workers_restarted", 0)
     if state["device"] == trainer.ranks.device.type:
         trainer.act_generator.set_state(_bytes(state["act_generator"]))
         trainer.dropout_generator.set_state(_bytes(state["dropout_generator"]))

@@ -11,9 +11,12 @@ import torch
 
 from embodied_icrl.common.seeds import derived_rng, derived_seed
 from embodied_icrl.envs.base import TrialVectorEnv
+from embodied_icrl.envs.process import ProcessTrialEnv
+from embodied_icrl.envs.worker_handle import EnvWorkerLostError
 from embodied_icrl.policy import Policy
 from embodied_icrl.training.config import TrainConfig
 from embodied_icrl.training.distributed import Ranks
+from embodied_icrl.training.replacements import Replacements
 from embodied_icrl.training.rollout import Collector, Rollout
 from embodied_icrl.training.update import Bootstrap, Updater
 
@@ -34,6 +37,8 @@ class Counters:
     trial: int = 0  # trials that are over, per environment
     position: int = 0  # updates done in the running rollout
     wall_s: float = 0.0
+    workers_restarted: int = 0  # fresh workers in the place of lost ones, all ranks together
+    env_steps_lost: int = 0  # steps in trials that a lost worker cut, of no update; not in `step`
     episode_metrics: dict[str, float | None] = field(
         default_factory=lambda: dict.fromkeys(EPISODE_METRICS)
     )
@@ -54,6 +59,9 @@ class Trainer:
         self.envs = envs
         self.ranks = ranks
         self.counters = Counters()
+        self.replacements = Replacements(config.trainer.max_worker_restarts, ranks)
+        if isinstance(envs, ProcessTrialEnv):
+            envs.on_loss = self._go_on_without
         self._clock = self._origin = time.monotonic()
         self.autocast = torch.bfloat16 if config.dtype == "bfloat16" else None
         self.minibatch_rng = np.random.default_rng()
@@ -95,26 +103,23 @@ class Trainer:
     def update_once(self) -> dict[str, Any]:
         """Collect one segment and update the policy on it; returns a row for metrics.jsonl."""
         counters, ppo = self.counters, self.config.ppo
-        before = counters.step
+        before, progress = counters.step, self.progress()
         with self._autocast():
-            if counters.position == 0:
-                self.collector.start_trial(self._task_ids())
-            began = time.monotonic()
-            self.collector.collect(ppo.segment)
+            began = self._collect_segment()
             bootstrap = self._bootstrap()
         collected = time.monotonic()
         counters.position += 1
         full = ppo.is_full(counters.position)
         metrics = self.updater.update(
-            self.rollout, self.cache, bootstrap, full=full, progress=self.progress()
+            self.rollout, self.cache, bootstrap, full=full, progress=progress
         )
         updated = time.monotonic()
-        self._count_steps()
         if counters.position < ppo.updates_per_rollout:
             self._shuffle_and_refresh()
         else:
             self._end_trial()
         counters.update += 1
+        self.count_restarts()
         now = time.monotonic()
         elapsed, self._clock = now - self._clock, now
         counters.wall_s = now - self._origin
@@ -128,6 +133,8 @@ class Trainer:
             "full_update": full,
             "trial": counters.trial,
             "tokens": counters.tokens,
+            "workers_restarted": counters.workers_restarted,
+            "env_steps_lost": counters.env_steps_lost,
             "time_collect_s": round(collected - began, 4),
             "time_update_s": round(updated - collected, 4),
             "time_refresh_s": round(now - updated, 4),
@@ -155,7 +162,30 @@ class Trainer:
         self._origin = time.monotonic() - self.counters.wall_s
         self.restart_clock()
 
+    def count_restarts(self) -> None:
+        """Bring `counters.workers_restarted` up to date, on all ranks."""
+        count = torch.tensor(self.replacements.take_uncounted(), device=self.ranks.device)
+        self.counters.workers_restarted += int(self.ranks.sum(count))
+
     # -- parts of an update -------------------------------------------------------------------
+
+    def _collect_segment(self) -> float:
+        """Collect a segment that has something to learn from; returns when that began."""
+        while True:
+            if self.counters.position == 0:
+                self.collector.start_trial(self._task_ids())
+            began = time.monotonic()
+            self.collector.collect(self.config.ppo.segment)
+            if self._count_steps():
+                return began
+            self._end_trial()  # every environment of the job is lost: begin the next trial at once
+
+    def _go_on_without(self, error: EnvWorkerLostError) -> None:
+        dropped = self.collector.drop(error.rows)
+        effect = (
+            "its environments sit out the rest of this rollout" if dropped else "nothing is lost"
+        )
+        self.replacements.allow(error, effect)
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(
@@ -176,13 +206,17 @@ class Trainer:
             self.collector.terminated,
         )
 
-    def _count_steps(self) -> None:
-        segment = self.config.ppo.segment
-        newest = self.rollout.batch.terminal[:, self.rollout.length - segment : self.rollout.length]
-        counts = torch.tensor([int((~newest).sum()), newest.numel()], device=self.ranks.device)
-        steps, tokens = self.ranks.sum(counts).tolist()
-        self.counters.step += steps
-        self.counters.tokens += tokens
+    def _count_steps(self) -> int:
+        """Count the newest segment, of all ranks; returns its tokens that can be learned from."""
+        counters, rollout, segment = self.counters, self.rollout, self.config.ppo.segment
+        newest = rollout.batch.terminal[:, rollout.length - segment : rollout.length]
+        steps, kept = (~newest).sum(1), ~rollout.lost
+        counts = torch.stack([(steps * kept).sum(), segment * kept.sum(), (steps * ~kept).sum()])
+        taken, tokens, lost = self.ranks.sum(counts).tolist()
+        counters.step += taken
+        counters.tokens += tokens
+        counters.env_steps_lost += lost
+        return int(tokens)
 
     def _shuffle_and_refresh(self) -> None:
         """Bring the context up to date with the new weights (and mix the order of old episodes)."""
@@ -207,7 +241,7 @@ class Trainer:
         counters = self.counters
         counters.trial += 1
         counters.position = 0
-        local = self.collector.episodes.first_and_last()
+        local = self.collector.episodes.first_and_last(self.rollout.lost.tolist())
         pairs = [local.get(name, (0.0, 0)) for name in EPISODE_METRICS]
         table = torch.tensor(pairs, dtype=torch.float64, device=self.ranks.device)
         for name, (total, count) in zip(

@@ -126,6 +126,8 @@ class Updater:
             before = sums.clone()
             for g, group in enumerate(groups):
                 count, mean, std = counts[epoch][g]
+                if not count:
+                    continue  # on every rank: nothing to learn from, and momentum is no gradient
                 self.optimizer.zero_grad(set_to_none=True)
                 for rows in group:
                     for loss, part in self._losses(
@@ -135,13 +137,16 @@ class Updater:
                         loss.backward()  # type: ignore[no-untyped-call]
                         sums += part
                 grad_norms.append(self._step())
-                if epoch == 0 and g == 0:
+                if len(grad_norms) == 1:
                     first = self.ranks.sum(sums.clone())
                     start_deviation = float(first[-2] / first[-1])
             epochs_done = epoch + 1
             if config.target_kl is not None:
                 kl = self.ranks.sum(sums - before)
-                if float(kl[STATISTICS.index("approx_kl")] / kl[-1]) > config.target_kl:
+                if (
+                    float(kl[STATISTICS.index("approx_kl")] / kl[-1].clamp(min=1))
+                    > config.target_kl
+                ):
                     break
         self.policy.eval()
         return self._metrics(sums, grad_norms, targets, entropy_coef, start_deviation, epochs_done)
@@ -171,7 +176,7 @@ class Updater:
             value=value,
             advantage=advantages_,
             returns=advantages_ + value,
-            valid=~terminal,
+            valid=~(terminal | rollout.lost[:, None]),
         )
 
     def _groups(self, num_envs: int) -> list[list[Tensor]]:
@@ -189,7 +194,8 @@ class Updater:
     ) -> list[list[tuple[float, float, float]]]:
         """Valid tokens, and mean and deviation of their advantages, of every optimiser step.
 
-        Over all ranks, with one all-reduce per update.
+        Over all ranks, with one all-reduce per update. A step whose environments are all lost, or
+        at an episode's end, has none.
         """
         valid = targets.valid.double()
         advantage = targets.advantage.double() * valid
@@ -201,11 +207,12 @@ class Updater:
         mode = self.config.normalize_advantages
         if mode == "tokens":  # every epoch covers all tokens once
             steps = len(plan[0])
-            total = (total[:steps].sum() / count[:steps].sum()) * count
-            square = (square[:steps].sum() / count[:steps].sum()) * count
-        count = count.clamp(min=1.0)
-        mean = total / count
-        std = (square / count - mean.square()).clamp(min=0.0).sqrt()
+            tokens = count[:steps].sum().clamp(min=1.0)
+            total, square = total[:steps].sum() / tokens, square[:steps].sum() / tokens
+            total, square = total * count, square * count
+        divisor = count.clamp(min=1.0)
+        mean = total / divisor
+        std = (square / divisor - mean.square()).clamp(min=0.0).sqrt()
         if mode == "none":
             mean, std = torch.zeros_like(mean), torch.ones_like(std)
         rows = iter(zip(count.tolist(), mean.tolist(), std.tolist(), strict=True))
@@ -310,7 +317,7 @@ class Updater:
         unexplained = res_sq / n - (res / n) ** 2
         result |= {
             "explained_variance": 1.0 - unexplained / variance if variance > 1e-12 else 0.0,
-            "grad_norm": float(torch.stack(grad_norms).mean()),
+            "grad_norm": float(torch.stack(grad_norms).mean()) if grad_norms else 0.0,
             "lr": float(self.optimizer.param_groups[0]["lr"]),
             "entropy_coef": entropy_coef,
             "ratio_deviation_at_start": start_deviation,
