@@ -65,8 +65,8 @@ lock: ## write the releases that are in .venv into the lock
 	mv $(LOCK).new $(LOCK)
 
 metaworld: install ## install Meta-World without its pins (it asks for an older MuJoCo than it needs)
-	$(PIP) install --no-deps metaworld
-	$(PIP) install scipy imageio
+	$(PIP) install --no-deps 'metaworld>=3.1,<4'
+	grep -v '^torch' $(LOCK) | $(PIP) install -c /dev/stdin scipy imageio
 
 system-deps: ## install the system packages: GL for rendering, bubblewrap, chromium (Debian, Ubuntu)
 	@missing=""; for name in $(SYSTEM_PACKAGES); do \

@@ -124,11 +124,24 @@ def ray_picture(model: Any, camera: Camera, width: int, height: int) -> np.ndarr
     mujoco.mj_forward(model, data)
     rays = pixel_rays(model, camera, width, height)
     geom, _, normal = cast(model, data, camera, rays)
+    colour = flat_shaded(np.asarray(model.geom_rgba)[:, :3], geom, normal, rays)
+    return (np.clip(colour, 0, 1) * 255).round().astype(np.uint8).reshape(height, width, 3)
+
+
+def flat_shaded(
+    colours: np.ndarray, geom: np.ndarray, normal: np.ndarray, rays: np.ndarray
+) -> np.ndarray:
+    """Colours of rays that hit geoms, sky where they hit nothing: `[rays, 3]`, about 0 to 1.
+
+    Args:
+        colours: of each geom, `[geoms, 3]`.
+        geom, normal: what the rays hit, as `cast` gives it.
+        rays: unit vectors `[rays, 3]`.
+    """
     facing = np.where((normal * rays).sum(axis=1, keepdims=True) > 0, -normal, normal)
     shade = 0.62 + 0.3 * np.clip(facing @ _LIGHT, 0, 1) + 0.12 * np.abs((facing * rays).sum(axis=1))
-    colour = np.asarray(model.geom_rgba)[geom, :3] * shade[:, None]
-    colour = np.where(geom[:, None] >= 0, colour, SKY)
-    return (np.clip(colour, 0, 1) * 255).round().astype(np.uint8).reshape(height, width, 3)
+    shaded: np.ndarray = np.where(geom[:, None] >= 0, colours[geom] * shade[:, None], SKY)
+    return shaded
 
 
 def interesting_camera(spec: HouseSpec, model: Any, pitch: float = -15.0) -> Camera:

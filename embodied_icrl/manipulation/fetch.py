@@ -1,4 +1,4 @@
-"""The Fetch robot's tasks of gymnasium-robotics: reach, push, pick and place."""
+"""The Fetch robot's tasks of gymnasium-robotics: reach, push, slide, pick and place."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from embodied_icrl.common.errors import require
 from embodied_icrl.manipulation.fields import Field
 from embodied_icrl.manipulation.physics_env import clipped
-from embodied_icrl.manipulation.task import Budget, Env, Task
+from embodied_icrl.manipulation.render import Marker, Scene, View
+from embodied_icrl.manipulation.robotics import RoboticsTask
+from embodied_icrl.manipulation.task import Budget, Env
 
 RADIUS = 0.05  # of success, metres: the environments' own threshold
+SLOWING = 0.9  # of a sliding puck, m/s^2
+
+PPO = {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.95}
+SAC = {"learning_rate": 1e-3, "batch_size": 256, "gamma": 0.95}
 
 GRIPPER_FIELDS = (
     Field("gripper_position", (3,), "m", "x, y, z of the point between the fingers; z is up"),
@@ -39,18 +43,12 @@ def compute_reward(state):
 
 
 @dataclass(frozen=True)
-class FetchTask(Task):
+class FetchTask(RoboticsTask):
     """What the Fetch tasks share. Observation: the environment's own three parts, flattened."""
 
-    env_id: ClassVar[str]
+    view: ClassVar[View] = View((1.3, 0.75, 0.5), 1.3, azimuth=132.0, elevation=-20.0)
 
     horizon: int = 50
-
-    def make_env(self) -> Env:
-        """The environment as gymnasium-robotics makes it, without its time limit."""
-        robotics = require("gymnasium_robotics", "pip install 'gymnasium-robotics>=1.4'")
-        gym.register_envs(robotics)
-        return gym.make(self.env_id, max_episode_steps=-1, disable_env_checker=True)
 
     def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
         """See `fields`."""
@@ -77,6 +75,12 @@ class FetchTask(Task):
         difference = observation["achieved_goal"] - observation["desired_goal"]
         return bool(difference @ difference < RADIUS**2)
 
+    def scene(self, env: Env, observation: Any) -> Scene:
+        """The robot, and a ball at the target."""
+        shown = super().scene(env, observation)
+        x, y, z = observation["desired_goal"].tolist()
+        return Scene(shown.model, shown.data, (Marker((x, y, z), 0.02),))
+
 
 @dataclass(frozen=True)
 class FetchReach(FetchTask):
@@ -99,8 +103,8 @@ def compute_reward(state):
     return sum(components.values()), components
 """
     sparse_reward: ClassVar[str] = SPARSE_OBJECT.replace("object_position", "gripper_position")
-    quick: ClassVar[Budget] = Budget(30_000, "ppo")
-    full: ClassVar[Budget] = Budget(100_000, "ppo")
+    quick: ClassVar[Budget] = Budget(30_000, "ppo", 8, PPO)
+    full: ClassVar[Budget] = Budget(100_000, "ppo", 8, PPO)
 
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
         """Straight to the target."""
@@ -134,8 +138,8 @@ def compute_reward(state):
     return sum(components.values()), components
 """
     sparse_reward: ClassVar[str] = SPARSE_OBJECT
-    quick: ClassVar[Budget] = Budget(50_000, "sac")
-    full: ClassVar[Budget] = Budget(500_000, "sac")
+    quick: ClassVar[Budget] = Budget(50_000, "sac", 1, SAC)
+    full: ClassVar[Budget] = Budget(500_000, "sac", 1, SAC)
 
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
         """Over the cube to the place behind it, down, and along the line to the target."""
@@ -159,6 +163,56 @@ def compute_reward(state):
             behind[2] = cube[2] + (0.0 if near else 0.1)
             if not near and gripper[2] - cube[2] < 0.06:
                 behind[:2] = gripper[:2]
+        return _towards(gripper, behind, fingers=-1.0)
+
+
+@dataclass(frozen=True)
+class FetchSlide(FetchTask):
+    """Success: the puck within 5 cm of the target."""
+
+    env_id: ClassVar[str] = "FetchSlide-v4"
+    name: ClassVar[str] = "fetch_slide"
+    description: ClassVar[str] = (
+        "Hit a puck with the closed gripper of a Fetch robot arm so that it slides over a slippery "
+        "table and stops at a target place out of the arm's reach."
+    )
+    fields: ClassVar[tuple[Field, ...]] = (
+        *GRIPPER_FIELDS,
+        Field("object_position", (3,), "m", "x, y, z of the centre of a puck, 0.05 m wide"),
+        Field("object_velocity", (3,), "m/s", "its velocity"),
+        Field("target_position", (3,), "m", "x, y, z where the puck's centre should be"),
+        ACTION_FIELD,
+    )
+    human_reward: ClassVar[str] = FetchPush.human_reward
+    sparse_reward: ClassVar[str] = SPARSE_OBJECT
+    quick: ClassVar[Budget] = Budget(100_000, "sac", 1, SAC)
+    full: ClassVar[Budget] = Budget(1_000_000, "sac", 1, SAC)
+    view: ClassVar[View] = View((1.3, 0.75, 0.45), 1.7, azimuth=132.0, elevation=-25.0)
+
+    def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
+        """Behind the puck, then along the line until it is fast enough to slide to the target."""
+        seen, target = observation["observation"], observation["desired_goal"]
+        gripper, puck = seen[:3], seen[3:6]
+        simulator: Any = env.unwrapped
+        speed = np.linalg.norm(seen[14:17] + seen[20:23]) / simulator.dt
+        offset = (target - puck)[:2]
+        distance = float(np.linalg.norm(offset))
+        forward = offset / (distance + 1e-9)
+        side = np.array([-forward[1], forward[0]])
+        relative = (gripper - puck)[:2]
+        along, across = relative @ forward, relative @ side
+        needed = np.sqrt(2 * SLOWING * distance)  # m/s; an action of 1 is about as fast
+        stroke = np.append(needed * forward - 6 * across * side, (0.0, -1.0))
+        if speed > 0.1:  # it was hit: push on until it is fast enough
+            pushing = speed < 0.95 * needed and along > -0.06
+            return clipped(stroke) if pushing else _towards(gripper, gripper, fingers=-1.0)
+        if abs(across) < 0.004 and along < -0.03 and gripper[2] - puck[2] < 0.02:
+            return clipped(stroke)
+        behind = np.append(puck[:2] - 0.1 * forward, puck[2])
+        near = np.linalg.norm((gripper - behind)[:2]) < 0.02
+        behind[2] = puck[2] + (0.0 if near else 0.1)
+        if not near and gripper[2] - puck[2] < 0.06:
+            behind[:2] = gripper[:2]
         return _towards(gripper, behind, fingers=-1.0)
 
 
@@ -192,8 +246,8 @@ def compute_reward(state):
     return sum(components.values()), components
 """
     sparse_reward: ClassVar[str] = SPARSE_OBJECT
-    quick: ClassVar[Budget] = Budget(100_000, "sac")
-    full: ClassVar[Budget] = Budget(1_000_000, "sac")
+    quick: ClassVar[Budget] = Budget(100_000, "sac", 1, SAC)
+    full: ClassVar[Budget] = Budget(1_000_000, "sac", 1, SAC)
 
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
         """Over the cube, down, close, and to the target."""

@@ -9,6 +9,12 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
+from embodied_icrl.manipulation.render import Picture, RenderWindow, Scene, View
+
+# Learns each of our small tasks in about 20 seconds of one core, 140,000 steps.
+PPO = {"n_steps": 128, "batch_size": 512, "n_epochs": 8, "learning_rate": 2e-3, "gamma": 0.95}
+ABOVE = View((0.0, 0.0, 0.0), 1.0, azimuth=90.0, elevation=-90.0, sites=True)
+
 
 class PhysicsEnv(gym.Env[NDArray[np.float64], NDArray[Any]]):
     """Steps a model whose actuators take actions in [-1, 1], scaled to their control ranges.
@@ -18,6 +24,7 @@ class PhysicsEnv(gym.Env[NDArray[np.float64], NDArray[Any]]):
         frame_skip: physics steps per action.
         begin: sets the positions of a new episode, given (env, generator).
         observe: the observation [width] of the current state.
+        view: where `render` looks from.
 
     Attributes:
         model, data: MuJoCo's own.
@@ -30,6 +37,7 @@ class PhysicsEnv(gym.Env[NDArray[np.float64], NDArray[Any]]):
         frame_skip: int,
         begin: Callable[[PhysicsEnv, np.random.Generator], None],
         observe: Callable[[PhysicsEnv], NDArray[np.float64] | Sequence[float]],
+        view: View = ABOVE,
     ) -> None:
         # Here, not above: tasks are listed without loading the simulator.
         import mujoco
@@ -38,6 +46,7 @@ class PhysicsEnv(gym.Env[NDArray[np.float64], NDArray[Any]]):
         self.data = mujoco.MjData(self.model)
         self._reset, self._forward = mujoco.mj_resetData, mujoco.mj_forward
         self._step = mujoco.mj_step
+        self.window = RenderWindow(view)
         self._frame_skip, self._begin, self._observe = frame_skip, begin, observe
         low, high = self.model.actuator_ctrlrange.T
         self._middle, self._half = (high + low) / 2, (high - low) / 2
@@ -70,6 +79,14 @@ class PhysicsEnv(gym.Env[NDArray[np.float64], NDArray[Any]]):
         self.data.ctrl[:] = self._middle + self._half * allowed
         self._step(self.model, self.data, self._frame_skip)
         return np.asarray(self._observe(self)), 0.0, False, False, {}
+
+    def render(self, width: int = 480, height: int = 360) -> Picture:
+        """The current state as uint8 RGB, [height, width, 3]."""
+        return self.window.picture(Scene(self.model, self.data), width, height)
+
+    def close(self) -> None:
+        """Close the window, if pictures were made."""
+        self.window.close()
 
 
 def clipped(action: NDArray[Any]) -> NDArray[np.float32]:

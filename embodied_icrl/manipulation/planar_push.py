@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from embodied_icrl.common.paths import assets_dir
 from embodied_icrl.manipulation.fields import Field
-from embodied_icrl.manipulation.physics_env import PhysicsEnv, clipped
+from embodied_icrl.manipulation.physics_env import ABOVE, PPO, PhysicsEnv, clipped
+from embodied_icrl.manipulation.render import View
 from embodied_icrl.manipulation.task import Budget, Env, Task
 
 CONTACT = 0.08  # metres between the centres of pusher and puck when they touch
@@ -55,15 +56,16 @@ class PlanarPush(Task):
     )
     human_reward: ClassVar[str] = HUMAN_REWARD
     sparse_reward: ClassVar[str] = SPARSE_REWARD
-    quick: ClassVar[Budget] = Budget(60_000, "ppo")
-    full: ClassVar[Budget] = Budget(300_000, "ppo")
+    quick: ClassVar[Budget] = Budget(140_000, "ppo", 8, PPO)
+    view: ClassVar[View] = ABOVE
+    full: ClassVar[Budget] = Budget(500_000, "ppo", 8, PPO)
 
     horizon: int = 60
 
     def make_env(self) -> PhysicsEnv:
         """The table; the pusher does at most 0.6 m/s per axis, an action lasts 0.04 s."""
         xml = (assets_dir() / "manipulation" / "planar_push.xml").read_text()
-        return PhysicsEnv(xml, frame_skip=4, begin=_begin, observe=_observe)
+        return PhysicsEnv(xml, frame_skip=4, begin=_begin, observe=_observe, view=self.view)
 
     def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
         """See `fields`."""
@@ -111,6 +113,8 @@ def _begin(env: PhysicsEnv, rng: np.random.Generator) -> None:
 
 
 def _observe(env: PhysicsEnv) -> NDArray[np.float64]:
+    """All of it is of the order of 1, as networks need it: tenths of metres, commanded speeds."""
     position, target = env.data.qpos, env.data.mocap_pos[0, :2]
     relative = (position[2:] - position[:2], target - position[2:])
-    return np.concatenate((position, env.data.qvel, target, *relative))
+    lengths = np.concatenate((position, target, *relative))
+    return np.concatenate((10 * lengths, env.data.qvel / 0.6))

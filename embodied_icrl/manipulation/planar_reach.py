@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from embodied_icrl.common.paths import assets_dir
 from embodied_icrl.manipulation.fields import Field
-from embodied_icrl.manipulation.physics_env import PhysicsEnv, clipped
+from embodied_icrl.manipulation.physics_env import ABOVE, PPO, PhysicsEnv, clipped
+from embodied_icrl.manipulation.render import View
 from embodied_icrl.manipulation.task import Budget, Env, Task
 
 LINK = 0.2  # metres, both links
@@ -54,13 +55,14 @@ class PlanarReach(Task):
     )
     human_reward: ClassVar[str] = HUMAN_REWARD
     sparse_reward: ClassVar[str] = SPARSE_REWARD
-    quick: ClassVar[Budget] = Budget(40_000, "ppo")
-    full: ClassVar[Budget] = Budget(200_000, "ppo")
+    quick: ClassVar[Budget] = Budget(140_000, "ppo", 8, PPO)
+    view: ClassVar[View] = ABOVE
+    full: ClassVar[Budget] = Budget(500_000, "ppo", 8, PPO)
 
     def make_env(self) -> PhysicsEnv:
         """The arm; a joint does at most 3 rad/s, an action lasts 0.04 s."""
         xml = (assets_dir() / "manipulation" / "planar_reach.xml").read_text()
-        return PhysicsEnv(xml, frame_skip=4, begin=_begin, observe=_observe)
+        return PhysicsEnv(xml, frame_skip=4, begin=_begin, observe=_observe, view=self.view)
 
     def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
         """See `fields`."""
@@ -94,12 +96,14 @@ def _begin(env: PhysicsEnv, rng: np.random.Generator) -> None:
 
 
 def _observe(env: PhysicsEnv) -> list[float]:
+    """All of it is of the order of 1, as networks need it: lengths in links, speeds in commands."""
     first, second = env.data.qpos.tolist()
-    velocities = env.data.qvel.tolist()
+    speeds = [speed / 3 for speed in env.data.qvel.tolist()]
     target_x, target_y, _ = env.data.mocap_pos[0].tolist()
     tip_x, tip_y, _ = env.data.site_xpos[0].tolist()
+    lengths = [target_x, target_y, target_x - tip_x, target_y - tip_y]
     angles = [cos(first), sin(first), cos(second), sin(second)]
-    return [*angles, *velocities, target_x, target_y, target_x - tip_x, target_y - tip_y]
+    return [*angles, *speeds, *(length / LINK for length in lengths)]
 
 
 def _joint_angles(x: float, y: float) -> NDArray[np.float64]:

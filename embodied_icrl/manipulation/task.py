@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from embodied_icrl.common.config import option
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.manipulation.fields import Field
+from embodied_icrl.manipulation.render import Scene, View
 
 Env = gym.Env[Any, Any]
 
@@ -58,6 +59,7 @@ class Task(abc.ABC):
             `compute_reward(state) -> (total, components)`.
         quick, full: budgets of a training that compares candidates, and of a final one.
         hold_steps: default fitness looks at so many last steps of an episode.
+        view: where videos are filmed from.
     """
 
     name: ClassVar[str]
@@ -68,6 +70,7 @@ class Task(abc.ABC):
     quick: ClassVar[Budget]
     full: ClassVar[Budget]
     hold_steps: ClassVar[int] = 10
+    view: ClassVar[View] = View((0.0, 0.0, 0.0), 1.5)
 
     horizon: int = option(50, "steps per episode")
 
@@ -106,3 +109,17 @@ class Task(abc.ABC):
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any] | None:
         """What a scripted policy does; None where there is none for the task."""
         return None
+
+    def scene(self, env: Env, observation: Any) -> Scene:
+        """What a picture of this moment shows; here: the environment's own MuJoCo model.
+
+        Raises:
+            ConfigError: the environment has none.
+        """
+        simulator: Any = env.unwrapped
+        if not hasattr(simulator, "model") or not hasattr(simulator, "data"):
+            raise ConfigError(
+                f"task {self.name}: its environment has no MuJoCo `model` and `data`; "
+                "override `scene` to film it"
+            )
+        return Scene(simulator.model, simulator.data)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from embodied_icrl.common.errors import ConfigError, UserError
 from embodied_icrl.manipulation.fields import StateLayout
+from embodied_icrl.manipulation.render import Picture, RenderWindow
 from embodied_icrl.manipulation.task import Task
 
 # Takes the state record; returns the total and its named components.
@@ -43,6 +44,7 @@ class TaskEnv(gym.Env[NDArray[np.float32], NDArray[Any]]):
         self.reward = reward
         self.layout = StateLayout(task.fields)
         self.simulator = task.make_env()
+        self.window = RenderWindow(task.view)
         self.action_space = self.simulator.action_space
         self._raw_space = self.simulator.observation_space
         space = flatten_space(self._raw_space)
@@ -90,8 +92,17 @@ class TaskEnv(gym.Env[NDArray[np.float32], NDArray[Any]]):
         """The scripted policy's action now; None where the task has none."""
         return self.task.expert_action(self.simulator, self._raw)
 
+    def render(self, width: int = 480, height: int = 360) -> Picture:
+        """The moment as uint8 RGB, [height, width, 3]; `window.note` says what it lacks.
+
+        Raises:
+            ConfigError: the size can't be used, or the environment has no MuJoCo model.
+        """
+        return self.window.picture(self.task.scene(self.simulator, self._raw), width, height)
+
     def close(self) -> None:
-        """Close the simulator."""
+        """Close the window, if pictures were made, and the simulator."""
+        self.window.close()
         self.simulator.close()
 
     def _observation(self) -> NDArray[np.float32]:

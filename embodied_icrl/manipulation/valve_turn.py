@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import cos, pi, sin
 from typing import Any, ClassVar
 
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from embodied_icrl.common.paths import assets_dir
 from embodied_icrl.manipulation.fields import Field
-from embodied_icrl.manipulation.physics_env import PhysicsEnv, clipped
+from embodied_icrl.manipulation.physics_env import ABOVE, PPO, PhysicsEnv, clipped
+from embodied_icrl.manipulation.render import View
 from embodied_icrl.manipulation.task import Budget, Env, Task
 
 ORBIT = 0.1  # metres from the valve's centre where the scripted finger pushes
@@ -56,15 +57,16 @@ class ValveTurn(Task):
     )
     human_reward: ClassVar[str] = HUMAN_REWARD
     sparse_reward: ClassVar[str] = SPARSE_REWARD
-    quick: ClassVar[Budget] = Budget(60_000, "ppo")
-    full: ClassVar[Budget] = Budget(300_000, "ppo")
+    quick: ClassVar[Budget] = Budget(140_000, "ppo", 8, PPO)
+    view: ClassVar[View] = replace(ABOVE, distance=0.6)
+    full: ClassVar[Budget] = Budget(500_000, "ppo", 8, PPO)
 
     horizon: int = 60
 
     def make_env(self) -> PhysicsEnv:
         """Valve and finger; the finger does at most 0.5 m/s per axis, an action lasts 0.04 s."""
         xml = (assets_dir() / "manipulation" / "valve_turn.xml").read_text()
-        return PhysicsEnv(xml, frame_skip=4, begin=_begin, observe=_observe)
+        return PhysicsEnv(xml, frame_skip=4, begin=_begin, observe=_observe, view=self.view)
 
     def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
         """See `fields`."""
@@ -114,7 +116,8 @@ def _begin(env: PhysicsEnv, rng: np.random.Generator) -> None:
 
 
 def _observe(env: PhysicsEnv) -> list[float]:
+    """All of it is of the order of 1, as networks need it: tenths of metres, radians."""
     x, y, angle = env.data.qpos.tolist()
     target = _target_angle(env.data)
     spokes = [cos(3 * angle), sin(3 * angle)]  # the valve looks the same after a third of a turn
-    return [x, y, angle, *env.data.qvel.tolist(), *spokes, target, target - angle]
+    return [10 * x, 10 * y, angle, *env.data.qvel.tolist(), *spokes, target, 2 * (target - angle)]

@@ -1,0 +1,43 @@
+"""What the tasks on environments of gymnasium-robotics share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from embodied_icrl.common.errors import require
+from embodied_icrl.manipulation.task import Env, Task
+
+
+@dataclass(frozen=True)
+class RoboticsTask(Task):
+    """A task on an environment of gymnasium-robotics; its observation, flattened if in parts.
+
+    Attributes:
+        env_id: the environment's name with its version.
+    """
+
+    env_id: ClassVar[str]
+
+    def make_env(self) -> Env:
+        """The environment as gymnasium-robotics makes it, without its time limit.
+
+        Raises:
+            MissingDependencyError: gymnasium-robotics isn't installed.
+        """
+        robotics = require("gymnasium_robotics", "pip install 'gymnasium-robotics>=1.4'")
+        gym.register_envs(robotics)
+        return gym.make(self.env_id, max_episode_steps=-1, disable_env_checker=True)
+
+
+def point_velocity(model: Any, data: Any, site: int) -> NDArray[np.float64]:
+    """Velocity of a site in the world's frame, m/s, [3]."""
+    import mujoco
+
+    twist = np.empty(6)  # angular first
+    mujoco.mj_objectVelocity(model, data, int(mujoco.mjtObj.mjOBJ_SITE), site, twist, 0)
+    return twist[3:]
