@@ -46,12 +46,30 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Usage:
+    """What a call of a language model took.
+
+    Attributes:
+        prompt_tokens, completion_tokens: as the server counts them.
+        estimated: the server didn't say; these are our guess.
+    """
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    estimated: bool = False
+
+
+@dataclass(frozen=True)
 class Answer:
-    """What a proposer answered for one sample: a text, or the reason why there is none."""
+    """What a proposer answered for one sample: a text, or the reason why there is none.
+
+    Where one call gave several answers, its usage stands in the first of them.
+    """
 
     sample: int
     text: str | None
     error: str | None = None
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True)
