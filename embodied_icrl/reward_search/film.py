@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from embodied_icrl.reward_search.report_data import Video
+from embodied_icrl.reward_search.sandbox import Layers, Limits, run_sandboxed
+
+EPISODES = 3
+_LIMITS = Limits(cpu_s=3600, memory_mib=4096, file_mib=512, processes=8192)
 
 
 @dataclass(frozen=True)
@@ -37,13 +47,15 @@ class Footage:
         video: None after a failure.
         reason: why there is none, one line.
         fitness: by id, of each episode.
-        states: by id, the flat states of all episodes, [step, size]; for `correlate`.
+        states: by id, flat states of the episodes, [step, size]; for `correlate`.
+        note: how to get better pictures, where they had to be drawn without OpenGL.
     """
 
     video: Video | None
     reason: str | None = None
     fitness: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    states: Mapping[str, tuple[tuple[float, ...], ...]] = field(default_factory=dict)
+    states: Mapping[str, NDArray[np.float64]] = field(default_factory=dict)
+    note: str = ""
 
 
 def film_candidates(
@@ -51,23 +63,65 @@ def film_candidates(
     task: Mapping[str, Any],
     path: str | Path,
     *,
+    caption: str | None = None,
     task_paths: Sequence[str] = (),
-    episodes: int = 3,
-    seed: int = 0,
+    episodes: int = EPISODES,
     wall_s: float = 300.0,
 ) -> Footage:
-    """Film policies acting without noise, all in the same episodes, in a child process.
+    """Film policies that act without noise in the task's evaluation episodes, in a child process.
 
-    The child loads weights only: no reward code runs in it. A failure (no renderer, damaged
-    weights, out of time) is returned, not raised: a search does not end for want of a film.
+    The child loads weights only: no reward code runs in it. It has no keys in its environment and
+    limits on time and memory, but keeps the devices that rendering may need. A failure (damaged
+    weights, out of time, nothing that can be drawn) is returned, not raised: a search does not
+    end for want of a film.
 
     Args:
-        takes: one or more, from left to right.
+        takes: one or more, from left to right; different ids.
         task: the task's configuration node, with its `_target_`.
         path: of the MP4; its folder is created.
+        caption: of the video in a report; made of those of the takes without it.
         task_paths: directories outside the package where the task's module lies.
-        episodes: how many are shown.
-        seed: of the episodes' starting states.
+        episodes: how many are shown, the same for all takes.
         wall_s: seconds that filming may take.
     """
-    raise NotImplementedError
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Beside the film, so that moving it is one rename.
+    folder = tempfile.mkdtemp(prefix=".film-", dir=path.parent)
+    try:
+        made = Path(folder).resolve() / "film.mp4"
+        payload = {
+            "takes": [
+                {
+                    "id": take.id,
+                    "caption": take.caption,
+                    "weights": str(Path(take.weights).resolve()),
+                    "algorithm": take.algorithm,
+                    "hyperparameters": dict(take.hyperparameters),
+                }
+                for take in takes
+            ],
+            "task": dict(task),
+            "task_paths": list(task_paths),
+            "episodes": episodes,
+            "path": str(made),
+        }
+        function = "embodied_icrl.reward_search.film_child:film"
+        limits = Limits(wall_s, _LIMITS.cpu_s, _LIMITS.memory_mib, _LIMITS.file_mib,
+                        _LIMITS.processes)  # fmt: skip
+        outcome = run_sandboxed(function, payload, limits=limits, layers=Layers())
+        if outcome.reason is not None:
+            return Footage(None, outcome.reason)
+        result = outcome.result
+        if result["reason"] is not None:
+            return Footage(None, result["reason"])
+        os.replace(made, path)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    names = caption or " and ".join(take.caption for take in takes)
+    return Footage(
+        Video(path, names),
+        fitness={name: tuple(values) for name, values in result["fitness"].items()},
+        states={name: np.array(values, np.float64) for name, values in result["states"].items()},
+        note=result["note"],
+    )
