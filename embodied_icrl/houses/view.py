@@ -125,7 +125,8 @@ def ray_picture(model: Any, camera: Camera, width: int, height: int) -> np.ndarr
     rays = pixel_rays(model, camera, width, height)
     geom, _, normal = cast(model, data, camera, rays)
     colour = flat_shaded(np.asarray(model.geom_rgba)[:, :3], geom, normal, rays)
-    return (np.clip(colour, 0, 1) * 255).round().astype(np.uint8).reshape(height, width, 3)
+    picture: np.ndarray = (np.clip(colour, 0, 1) * 255).round().astype(np.uint8)
+    return picture.reshape(height, width, 3)
 
 
 def flat_shaded(
@@ -140,8 +141,7 @@ def flat_shaded(
     """
     facing = np.where((normal * rays).sum(axis=1, keepdims=True) > 0, -normal, normal)
     shade = 0.62 + 0.3 * np.clip(facing @ _LIGHT, 0, 1) + 0.12 * np.abs((facing * rays).sum(axis=1))
-    shaded: np.ndarray = np.where(geom[:, None] >= 0, colours[geom] * shade[:, None], SKY)
-    return shaded
+    return np.where(geom[:, None] >= 0, colours[geom] * shade[:, None], SKY)
 
 
 def interesting_camera(spec: HouseSpec, model: Any, pitch: float = -15.0) -> Camera:
