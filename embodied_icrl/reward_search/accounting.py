@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from embodied_icrl.common.config import option
 from embodied_icrl.common.errors import ConfigError, UserError
 from embodied_icrl.common.files import atomic_write_json
-from embodied_icrl.reward_search.records import Usage
+from embodied_icrl.reward_search.records import Answer, Usage
 
 CHARACTERS_PER_TOKEN = 3.0  # code and numbers take more tokens than prose, about 4
 MESSAGE_TOKENS = 8  # a message's role and separators
 
 
 class BudgetSpent(UserError):
-    """The next call of the language model could exceed the budget; it was not made."""
+    """The next call of the language model could exceed the budget; it was not made.
+
+    Attributes:
+        answers: those of the request that were had before, in order.
+    """
+
+    def __init__(self, message: str, answers: Sequence[Answer] = ()) -> None:
+        super().__init__(message)
+        self.answers = tuple(answers)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""A proposer whose answers are in the transcript before anyone uses them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from embodied_icrl.manipulation.task import Task
+from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
+from embodied_icrl.reward_search.proposers.base import Proposer, ProposerConfig
+from embodied_icrl.reward_search.records import Answer, Request
+from embodied_icrl.reward_search.transcript import Entry, Stop, Transcript, key_text, request_hash
+
+TRANSCRIPT = "transcript.jsonl"
+ACCOUNTING = "accounting.json"
+
+
+def open_proposer(
+    config: ProposerConfig, task: Task, *, seed: int, folder: Path
+) -> RecordedProposer:
+    """The proposer of the search in `folder`, with what it was answered before.
+
+    Raises:
+        UserError: transcript or accounting are damaged, or what `config.build` raises.
+    """
+    transcript = Transcript(folder / TRANSCRIPT)
+    paid = [entry.usage for entry in transcript.entries() if entry.usage is not None]
+    accounting = Accounting(folder / ACCOUNTING, paid)
+    proposer = config.build(task, seed=seed, accounting=accounting)
+    return RecordedProposer(proposer, transcript, accounting)
+
+
+class RecordedProposer:
+    """Asks another proposer only for what the transcript doesn't hold.
+
+    Attributes:
+        transcript: all answers so far.
+        accounting: what they took.
+    """
+
+    def __init__(self, proposer: Proposer, transcript: Transcript, accounting: Accounting) -> None:
+        self._proposer = proposer
+        self.transcript = transcript
+        self.accounting = accounting
+        self.name = proposer.name
+        self.model = proposer.model
+        self.is_language_model = proposer.is_language_model
+
+    def propose(self, request: Request) -> list[Answer]:
+        """One answer per sample, in order.
+
+        Raises:
+            BudgetSpent: with the answers that were had before.
+            UserError: no answer can ever be had.
+        """
+        answers = {answer.sample: answer for answer in self._known(request)}
+        missing = tuple(sample for sample in request.samples if sample not in answers)
+        if not missing:
+            return _ordered(answers, request)
+        try:
+            for answer in self._proposer.propose(replace(request, samples=missing)):
+                self.transcript.append(self._entry(request, answer))
+                answers[answer.sample] = answer
+        except BudgetSpent as stop:
+            first = next(sample for sample in missing if sample not in answers)
+            place = Stop(request.iteration, first, request.attempt, str(stop))
+            self.transcript.append_stop(place)
+            raise BudgetSpent(str(stop), _ordered(answers, request)) from None
+        return _ordered(answers, request)
+
+    def expected_cost(self, request: Request, iterations: int) -> str:
+        """As the proposer says."""
+        return self._proposer.expected_cost(request, iterations)
+
+    def _known(self, request: Request) -> list[Answer]:
+        expected, answers = request_hash(request), []
+        for sample in request.samples:
+            key = (request.iteration, sample, request.attempt)
+            entry = self.transcript.get(key)
+            if entry is None:
+                continue
+            if entry.request != expected:
+                warnings.warn(
+                    f"{self.transcript.path}: {key_text(key)} answered another prompt; used as "
+                    "it is, since it is paid",
+                    stacklevel=3,
+                )
+            answers.append(entry.answer)
+        return answers
+
+    def _entry(self, request: Request, answer: Answer) -> Entry:
+        return Entry(
+            request.iteration,
+            answer.sample,
+            request.attempt,
+            request_hash(request),
+            self.name,
+            self.model,
+            self.is_language_model,
+            answer.text,
+            answer.error,
+            answer.usage,
+        )
+
+
+def _ordered(answers: Mapping[int, Answer], request: Request) -> list[Answer]:
+    return [answers[sample] for sample in request.samples if sample in answers]

@@ -1,0 +1,82 @@
+"""Answers of an earlier search, from its transcript: the same search again, without a network."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from embodied_icrl.common.config import option
+from embodied_icrl.common.errors import ConfigError, UserError
+from embodied_icrl.manipulation.task import Task
+from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
+from embodied_icrl.reward_search.records import Answer, Request
+from embodied_icrl.reward_search.transcript import Transcript, key_text, request_hash
+
+
+class ReplayError(UserError):
+    """A transcript doesn't hold what a search asks for."""
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """Replay of a transcript."""
+
+    transcript: str = option(doc="a transcript.jsonl, or the directory of the search that wrote it")
+    strict: bool = option(False, "an answer to another prompt is an error, not a warning")
+
+    def build(self, task: Task, *, seed: int, accounting: Accounting) -> ReplayProposer:
+        """The proposer; nothing is paid.
+
+        Raises:
+            ConfigError: there is no such file, or it holds no answer.
+            UserError: it is damaged.
+        """
+        path = Path(self.transcript)
+        path = path / "transcript.jsonl" if path.is_dir() else path
+        if not path.is_file():
+            raise ConfigError(f"proposer.transcript={self.transcript}: no such file")
+        return ReplayProposer(Transcript(path), self.strict)
+
+
+class ReplayProposer:
+    """Gives the answers of a transcript again."""
+
+    name = "replay"
+
+    def __init__(self, transcript: Transcript, strict: bool = False) -> None:
+        entries = transcript.entries()
+        if not entries:
+            raise ConfigError(f"{transcript.path}: no answer in this transcript")
+        self._transcript = transcript
+        self._strict = strict
+        self.model = entries[0].model
+        self.is_language_model = entries[0].is_language_model
+
+    def propose(self, request: Request) -> Iterator[Answer]:
+        """The recorded answer per sample; nothing is paid, so they have no usage.
+
+        Raises:
+            BudgetSpent: where it ended the recorded search.
+            ReplayError: an answer is missing or, if strict, answered another prompt.
+        """
+        expected = request_hash(request)
+        for sample in request.samples:
+            key = (request.iteration, sample, request.attempt)
+            entry = self._transcript.get(key)
+            stop = self._transcript.stop_at(key)
+            if entry is None and stop is not None:
+                raise BudgetSpent(stop.stopped)
+            if entry is None:
+                raise ReplayError(f"{self._transcript.path}: no answer for {key_text(key)}")
+            if entry.request != expected:
+                message = f"{self._transcript.path}: {key_text(key)} answered another prompt"
+                if self._strict:
+                    raise ReplayError(f"{message}; strict=false would use it all the same")
+                warnings.warn(message, stacklevel=2)
+            yield Answer(sample, entry.text, entry.error)
+
+    def expected_cost(self, request: Request, iterations: int) -> str:
+        """Nothing."""
+        return f"proposer replay reads {self._transcript.path}: nothing to pay"
