@@ -32,7 +32,7 @@ class BatchedTrialEnv(TrialVectorEnv):
     writes the five methods at the end. In these, `rows` is int64 `[row]`, the environments meant.
     """
 
-    action_names = ("up", "down", "left", "right", "stay")
+    action_names: tuple[str, ...] = ("up", "down", "left", "right", "stay")
     splits: tuple[str, ...] = ("train", "test")
     state_names: tuple[str, ...] = ()
     _own_names = ("_steps", "_episode", "_return", "_ended", "_success", "_optimal")

@@ -1,0 +1,158 @@
+"""Which house a task is in, and what every house brings: goals, and places to start from."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.common.seeds import derived_rng, derived_seed
+from embodied_icrl.envs.object_nav_config import ObjectNavConfig
+from embodied_icrl.houses.generate import generate_house, house_seed
+from embodied_icrl.houses.json_io import load_house
+from embodied_icrl.houses.spec import HouseSpec
+from embodied_icrl.simulators.base import Simulator, goal_points
+
+# Each category has one goal per share: its points from which an instance is within that share of
+# the success distance. The first is the task's; the oracle goes on to the others where an
+# instance is in sight but shows too few pixels.
+GOAL_SHARES = (1.0, 0.75, 0.5)
+_TRIES = 20
+_TRY_STRIDE = 10**12
+
+
+class House:
+    """A house with its goals, and the places where an episode for a category may start.
+
+    Goal number `category * len(GOAL_SHARES) + share` is that of a category and a share.
+
+    Attributes:
+        spec: the house.
+        instance_categories: int64 `[instance]`, -1 where the task doesn't ask for it.
+        centres: float64 `[instance, 3]`, metres.
+        goals: points `[point, 3]` of each goal, maybe none.
+        goal_instances: int64 `[point]` for each goal, the instance that the point belongs to.
+        starts: float64 `[start, 3]`.
+    """
+
+    def __init__(
+        self, spec: HouseSpec, simulator: Simulator, row: int, config: ObjectNavConfig
+    ) -> None:
+        """Look around in the house that `simulator` has loaded at `row`."""
+        self.spec = spec
+        self.min_distance = config.min_distance
+        self.max_distance = np.inf if config.max_distance is None else config.max_distance
+        instances = simulator.instances(row)
+        self.instance_categories = instances.categories
+        self.centres = instances.centres
+        self.goals: list[np.ndarray] = []
+        self.goal_instances: list[np.ndarray] = []
+        for category in range(len(config.task_categories)):
+            self._add_goals(category, simulator, row, config.success_distance)
+        rng = derived_rng(0, "starts", spec.name, 0 if spec.seed is None else spec.seed)
+        self.starts = simulator.random_points(row, rng, config.start_points)
+        self._start_indices: dict[int, np.ndarray] = {}
+
+    def _add_goals(self, category: int, simulator: Simulator, row: int, reach: float) -> None:
+        instances = self.instances_of(category)
+        points = [goal_points(simulator, row, [int(i)], reach) for i in instances]
+        place = np.concatenate([np.empty((0, 3)), *points])
+        owner = np.repeat(instances, [len(found) for found in points])
+        offset = place[:, ::2] - self.centres[owner, ::2]
+        far = np.hypot(offset[:, 0], offset[:, 1])
+        for share in GOAL_SHARES:
+            self.goals.append(place[far <= share * reach])
+            self.goal_instances.append(owner[far <= share * reach])
+
+    def instances_of(self, category: int) -> np.ndarray:
+        """Numbers of the instances of a category."""
+        return np.flatnonzero(self.instance_categories == category)
+
+    def start_indices(self, category: int, simulator: Simulator, row: int) -> np.ndarray:
+        """The starts that are neither too near to a category's goal nor too far, maybe none.
+
+        Args:
+            simulator: has this house, with its goals set, at `row`.
+        """
+        known = self._start_indices.get(category)
+        if known is None:
+            goal = category * len(GOAL_SHARES)
+            known = np.empty(0, dtype=np.int64)
+            if len(self.goals[goal]):
+                distance = simulator.distances_from(row, goal, self.starts)
+                fits = (distance >= self.min_distance) & (distance <= self.max_distance)
+                known = np.flatnonzero(fits & np.isfinite(distance))
+            self._start_indices[category] = known
+        return known
+
+    def is_usable(self, simulator: Simulator, row: int) -> bool:
+        """Whether the agent can be asked for anything here."""
+        categories = range(len(self.goals) // len(GOAL_SHARES))
+        return any(self.start_indices(c, simulator, row).size for c in categories)
+
+
+class HouseSource:
+    """Puts environments of a simulator into the houses of their tasks.
+
+    A generated house in which no start is as far from any goal as the config asks for is passed
+    over: the task takes another one.
+
+    Raises:
+        HouseError: a house file can't be used.
+    """
+
+    def __init__(self, config: ObjectNavConfig, split: str) -> None:
+        self.config = config
+        self.split = split
+        self._files = [load_house(path) for path in config.house_files]
+        self._cache: OrderedDict[int, House] = OrderedDict()
+
+    def enter(self, simulator: Simulator, row: int, task_id: int, seed: int) -> House:
+        """Load the house of a task into `row` and set its goals.
+
+        Raises:
+            ConfigError: no house has a start that fits the config's distances.
+        """
+        for attempt in range(1 if self._files else _TRIES):
+            house = self._enter(simulator, row, self._number(task_id, seed) + attempt * _TRY_STRIDE)
+            if house.is_usable(simulator, row):
+                return house
+        where = (
+            f"house file {self.config.house_files[task_id % len(self._files)]}"
+            if self._files
+            else f"{_TRIES} generated houses"
+        )
+        raise ConfigError(
+            f"{where}: no place is at least min_distance={self.config.min_distance:g} m away from "
+            f"an object of {', '.join(self.config.task_categories)}; lower min_distance, raise "
+            "max_distance, or use larger houses"
+        )
+
+    def _number(self, task_id: int, seed: int) -> int:
+        """The number of a task's house within its split."""
+        if self._files:
+            return task_id % len(self._files)
+        if self.config.n_houses:
+            return task_id % self.config.n_houses
+        return derived_seed(seed, "houses", self.split) % _TRY_STRIDE // 2 + task_id
+
+    def _enter(self, simulator: Simulator, row: int, number: int) -> House:
+        house = self._cache.get(number)
+        if house is None:
+            spec = self._spec(number)
+            simulator.load(row, spec)
+            house = House(spec, simulator, row, self.config)
+            self._cache[number] = house
+            if len(self._cache) > self.config.cached_houses:
+                self._cache.popitem(last=False)
+        else:
+            self._cache.move_to_end(number)
+            simulator.load(row, house.spec)
+        simulator.set_goals(row, house.goals)
+        return house
+
+    def _spec(self, number: int) -> HouseSpec:
+        if self._files:
+            return self._files[number]
+        return generate_house(house_seed(self.split, number), self.config.houses)
