@@ -61,6 +61,11 @@ COMMANDS = {
         open_keys=("task",),
         words=("action", "argument"),
     ),
+    "doctor": Command(
+        "embodied_icrl.cli.doctor:run_doctor",
+        "doctor",
+        "look at this machine (GPU, rendering, habitat-sim, data) and say what to do",
+    ),
 }
 
 
