@@ -113,6 +113,10 @@ class StateLayout:
         ]
         return self._record._make(values)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The class of its records has no name that a pickle could refer to.
+        return StateLayout, (self.fields,)
+
     def _refuse_names(self, values: Mapping[str, Any]) -> None:
         declared = [field.name for field in self.fields]
         missing = [name for name in declared if name not in values]

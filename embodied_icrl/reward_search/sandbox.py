@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -115,45 +115,91 @@ def run_sandboxed(
     layers: Layers | None = None,
     readable: Sequence[str] = (),
     writable: Sequence[str] = (),
+    on_poll: Callable[[], str | None] | None = None,
 ) -> Outcome:
     """Call `module:function` with a JSON payload in a confined child.
 
     Args:
         layers: without it, all that this machine has.
         readable, writable: further absolute paths that the child may use.
+        on_poll: called about every `POLL_S` seconds; ends the child by returning a reason or by
+            raising, which is passed on.
 
     Raises:
         SandboxError: a layer could not be put in force.
     """
     limits = limits or Limits()
     layers = layers if layers is not None else available_layers()
-    settings = {
-        "function": function,
-        "layers": dataclasses.asdict(layers),
-        "limits": dataclasses.asdict(limits),
-        "readable": [*_python_paths(), *_DEVICES, *readable],
-        "writable": list(writable),
-    }
     with contextlib.ExitStack() as stack:
         given, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         given.write(json.dumps(payload).encode())
         given.seek(0)
         start = time.monotonic()
-        process = subprocess.Popen(
-            _command(settings, layers, readable, writable),
-            stdin=given,
-            stdout=out,
-            stderr=err,
-            cwd="/",
-            env=_environment(),
-            start_new_session=True,
+        process = start_confined(
+            function, limits, layers, (given, out, err), readable=readable, writable=writable
         )
         try:
-            stopped = _watch(process, limits, start)
+            stopped = _watch(process, limits, start, on_poll)
         finally:
             kill_tree(process)
         seconds = time.monotonic() - start
         return _outcome(process.returncode, stopped, out, err, limits, seconds)
+
+
+def start_confined(
+    function: str,
+    limits: Limits,
+    layers: Layers,
+    streams: tuple[IO[bytes] | int, IO[bytes] | int, IO[bytes] | int],
+    *,
+    session: bool = False,
+    readable: Sequence[str] = (),
+    writable: Sequence[str] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a child that confines itself and calls `module:function`; to be watched and ended.
+
+    Args:
+        streams: the child's standard input, output and error.
+        session: the function is given its standard input and output, as binary files, instead of
+            a JSON payload.
+    """
+    settings = {
+        "function": function,
+        "session": session,
+        "layers": dataclasses.asdict(layers),
+        "limits": dataclasses.asdict(limits),
+        "readable": [*_python_paths(), *_DEVICES, *readable],
+        "writable": list(writable),
+    }
+    return subprocess.Popen(
+        _command(settings, layers, readable, writable),
+        stdin=streams[0],
+        stdout=streams[1],
+        stderr=streams[2],
+        cwd="/",
+        env=_environment(),
+        start_new_session=True,
+    )
+
+
+def death(code: int, err: IO[bytes], limits: Limits) -> tuple[str, bool] | None:
+    """Why a child ended with this status, and whether another would too; None if it ended well.
+
+    Raises:
+        SandboxError: it could not be confined.
+    """
+    err.seek(0)
+    message = printable(err.read(4000).decode("utf-8", "replace"))
+    if code == NOT_CONFINED or (code != 0 and message.startswith("bwrap:")):
+        raise SandboxError(message)
+    if "MemoryError" in message:
+        return f"more than {limits.memory_mib} MiB of memory", True
+    signum = -code if code < 0 else code - 128 if code > 128 else 0
+    if signum == signal.SIGXCPU:
+        return f"more than {limits.cpu_s} s of processor time", False
+    if signum:
+        return f"killed by signal {signum}", True
+    return (message or f"exit status {code}", True) if code else None
 
 
 @functools.cache
@@ -229,7 +275,12 @@ def _bubblewrap(layers: Layers, readable: Sequence[str], writable: Sequence[str]
     return [*command, "--proc", "/proc", "--dev", "/dev", "--remount-ro", "/", "--"]
 
 
-def _watch(process: subprocess.Popen[bytes], limits: Limits, start: float) -> str | None:
+def _watch(
+    process: subprocess.Popen[bytes],
+    limits: Limits,
+    start: float,
+    on_poll: Callable[[], str | None] | None,
+) -> str | None:
     """Wait for the end; the reason, if it had to be brought about."""
     while True:
         try:
@@ -241,6 +292,9 @@ def _watch(process: subprocess.Popen[bytes], limits: Limits, start: float) -> st
             return "wall"
         if tree_memory(process.pid) > limits.memory_mib * 2**20:
             return "memory"
+        reason = on_poll() if on_poll is not None else None
+        if reason is not None:
+            return reason
 
 
 def _outcome(
@@ -251,26 +305,20 @@ def _outcome(
     limits: Limits,
     seconds: float,
 ) -> Outcome:
-    out.seek(0)
-    err.seek(0)
-    message = printable(err.read(4000).decode("utf-8", "replace"))
-    if code == NOT_CONFINED or (code != 0 and message.startswith("bwrap:")):
-        raise SandboxError(message)
+    died = death(code, err, limits)
 
     def failed(reason: str, deterministic: bool = True) -> Outcome:
         return Outcome(None, reason, deterministic, seconds)
 
     if stopped == "wall":
         return failed(f"no result within {limits.wall_s:g} s", deterministic=False)
-    if stopped == "memory" or "MemoryError" in message:
+    if stopped == "memory":
         return failed(f"more than {limits.memory_mib} MiB of memory")
-    signum = -code if code < 0 else code - 128 if code > 128 else 0
-    if signum == signal.SIGXCPU:
-        return failed(f"more than {limits.cpu_s} s of processor time", deterministic=False)
-    if signum:
-        return failed(f"killed by signal {signum}")
-    if code:
-        return failed(message or f"exit status {code}")
+    if stopped is not None:
+        return failed(stopped, deterministic=False)
+    if died is not None:
+        return failed(*died)
+    out.seek(0)
     data = out.read(MAX_RESULT + 1)
     if len(data) > MAX_RESULT:
         return failed("a result that is too large")

@@ -28,7 +28,10 @@ _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
 
 
 def main(arguments: str) -> None:
-    """Confine this process as the JSON `arguments` say, then stdin -> function -> stdout."""
+    """Confine this process as the JSON `arguments` say, then stdin -> function -> stdout.
+
+    In a session, the function reads and writes the two streams itself.
+    """
     settings = json.loads(arguments)
     module, name = settings["function"].split(":")
     function = getattr(importlib.import_module(module), name)
@@ -38,6 +41,9 @@ def main(arguments: str) -> None:
         print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
         os._exit(NOT_CONFINED)
     try:
+        if settings["session"]:
+            function(sys.stdin.buffer, sys.stdout.buffer)
+            os._exit(0)
         result = json.dumps(function(json.load(sys.stdin)), allow_nan=False)
     except BaseException as error:
         print(f"{type(error).__name__}: {error}"[:1000], file=sys.stderr, flush=True)
