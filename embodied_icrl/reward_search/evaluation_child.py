@@ -1,0 +1,145 @@
+"""The separate evaluator: measures trained policies in a process that holds no candidate's code.
+
+A file of weights is all that it takes from a training. Its episodes depend on the task alone, so
+every candidate, seed and checkpoint is measured in the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+# Else loaded late, when the confined process may no longer read files.
+import numpy.linalg
+import numpy.random  # noqa: F401
+import safetensors.numpy  # noqa: F401
+
+from embodied_icrl.common.config import build
+from embodied_icrl.common.paths import assets_dir, checkout_dir
+from embodied_icrl.common.seeds import derived_seed
+from embodied_icrl.manipulation.task import Task
+from embodied_icrl.manipulation.task_env import TaskEnv
+from embodied_icrl.reward_search.actor import Actor, WeightsError, load_actor
+from embodied_icrl.reward_search.findings import printable
+from embodied_icrl.reward_search.records import FitnessPoint
+from embodied_icrl.reward_search.sandbox import Layers, Limits, run_sandboxed
+
+
+def evaluate_weights(
+    weights: Mapping[int, str],
+    *,
+    task: Mapping[str, Any],
+    algorithm: str,
+    hyperparameters: Mapping[str, Any],
+    episodes: int,
+    task_paths: Sequence[str] = (),
+    limits: Limits | None = None,
+    layers: Layers | None = None,
+    on_poll: Any = None,
+) -> tuple[tuple[FitnessPoint, ...], str | None, bool]:
+    """Fitness of policies by the step of their checkpoint, measured in a child process.
+
+    Args:
+        weights: step -> absolute path of a safetensors file.
+        task: the task's configuration node.
+        algorithm, hyperparameters: they give the network its shape.
+        episodes: with one policy each.
+        task_paths: directories outside the package where the task's module lies.
+        on_poll: as in `run_sandboxed`.
+
+    Returns:
+        One point per checkpoint up to the first whose weights can't be used; the reason why the
+        points end early, or None; and whether another run would end the same.
+    """
+    steps = sorted(weights)
+    payload = {
+        "weights": [weights[step] for step in steps],
+        "task": dict(task),
+        "algorithm": algorithm,
+        "hyperparameters": dict(hyperparameters),
+        "episodes": episodes,
+        "task_paths": list(task_paths),
+    }
+    outcome = run_sandboxed(
+        f"{__name__}:evaluate",
+        payload,
+        limits=limits,
+        layers=layers,
+        readable=[*weights.values(), *task_readable(task_paths)],
+        on_poll=on_poll,
+    )
+    if outcome.reason is not None:
+        return (), f"evaluation: {outcome.reason}", outcome.deterministic
+    points = tuple(
+        FitnessPoint(step, mean, success, episodes)
+        for step, (mean, success) in zip(steps, outcome.result["points"])
+    )
+    return points, outcome.result["reason"], True
+
+
+def task_readable(task_paths: Sequence[str]) -> list[str]:
+    """What a confined process must be able to read to build tasks."""
+    checkout = checkout_dir()
+    marks = [str(checkout / "pyproject.toml")] if checkout is not None else []
+    return [*task_paths, str(assets_dir()), *marks]
+
+
+def prepare_simulators(task_paths: Sequence[str]) -> None:
+    """Call it in a confined process before a task is built."""
+    sys.path[:0] = task_paths
+    # The window library starts a process when it is imported, which is forbidden here, and MuJoCo
+    # and Gymnasium import it; nothing opens windows.
+    os.environ["MUJOCO_GL"] = "disable"
+    sys.modules.setdefault("glfw", ModuleType("glfw"))
+
+
+def evaluate(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """`evaluate_weights`, inside the child: means of fitness and success, and the reason."""
+    prepare_simulators(payload["task_paths"])
+    base: Any = Task
+    task: Task = build(payload["task"], base, "task")
+    env = TaskEnv(task)
+    points = []
+    for path in payload["weights"]:
+        try:
+            actor = load_actor(
+                path,
+                payload["algorithm"],
+                payload["hyperparameters"],
+                env.observation_space,
+                env.action_space,
+            )
+            points.append(measure(actor, env, payload["episodes"]))
+        except WeightsError as error:
+            return {"points": points, "reason": printable(str(error), 200)}
+    return {"points": points, "reason": None}
+
+
+def measure(actor: Actor, env: TaskEnv, episodes: int) -> tuple[float, float]:
+    """Mean fitness and share of successes over the task's evaluation episodes.
+
+    Raises:
+        WeightsError: the policy brought the simulator to where there is no fitness.
+    """
+    fitness, successes = [], 0
+    for episode in range(episodes):
+        observation, _ = env.reset(seed=evaluation_seed(env.task, episode))
+        ended = False
+        while not ended:
+            observation, _, terminated, truncated, info = env.step(actor.act(observation))
+            ended = terminated or truncated
+        fitness.append(float(info["fitness"]))
+        successes += bool(info["success"])
+    mean = sum(fitness) / episodes
+    if not math.isfinite(mean):
+        raise WeightsError(f"weights lead to a fitness of {mean}")
+    return mean, successes / episodes
+
+
+def evaluation_seed(task: Task, episode: int) -> int:
+    """The seed of an evaluation episode; no training has it."""
+    return derived_seed(0, "evaluation", task.name, episode) % 2**31
