@@ -1,0 +1,320 @@
+"""Houses in MuJoCo: agents that glide, rays or pictures, shortest ways. No physics runs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from embodied_icrl.common.config import option
+from embodied_icrl.common.errors import ConfigError, MissingDependencyError, require
+from embodied_icrl.houses.spec import HouseError, HouseSpec
+from embodied_icrl.houses.top_down import top_down
+from embodied_icrl.houses.view import Camera, ray_picture
+from embodied_icrl.simulators.base import (
+    FIRST_CATEGORY,
+    AgentBody,
+    ArraySpec,
+    CameraSensor,
+    DetectorSensor,
+    Instances,
+    RaySensor,
+    ReferenceCamera,
+    Simulator,
+    TopDown,
+)
+from embodied_icrl.simulators.cameras import Cameras
+from embodied_icrl.simulators.geodesic import look_up, place_of
+from embodied_icrl.simulators.motion import Movers
+from embodied_icrl.simulators.poses import eyes, vertical_fov, views
+from embodied_icrl.simulators.rays import RayCaster
+from embodied_icrl.simulators.scene import Scene, build_scene
+from embodied_icrl.simulators.sight import visible_pixels
+from embodied_icrl.simulators.ways import steepest
+
+_MAP_SCALE = 60.0
+
+
+@dataclass(frozen=True)
+class MujocoConfig:
+    """The MuJoCo backend."""
+
+    cell: float = option(0.05, "grid spacing of free space and of distances, metres")
+    kept_houses: int = option(64, "compiled houses kept in memory for the next load")
+    kept_uploads: int = option(32, "houses kept in graphics memory, with camera sensors")
+    check_houses: bool = option(False, "check every house before it is used; files always are")
+
+    def __post_init__(self) -> None:
+        if not 0.01 <= self.cell <= 0.1:
+            raise ConfigError(f"cell: use 0.01 to 0.1 m, not {self.cell}")
+        for name in ("kept_houses", "kept_uploads"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name}: keep at least 1")
+
+    def build(
+        self, num_envs: int, sensors: Mapping[str, Any], categories: Tuple[str, ...],
+        body: Optional[AgentBody] = None,
+    ) -> MujocoSimulator:  # fmt: skip
+        """A simulator for `num_envs` agents; see `MujocoSimulator`."""
+        return MujocoSimulator(num_envs, sensors, categories, body or AgentBody(), self)
+
+
+class MujocoSimulator(Simulator):
+    """Agents in houses (`HouseSpec`); those that share a house share its model.
+
+    Args:
+        num_envs: agents.
+        sensors: sensor configurations by name.
+        categories: of target objects, in the order of the task.
+        body: of the agents.
+        config: of the backend.
+
+    Attributes:
+        picture_note: "" or, where `picture` has to draw from rays, one line that says how to get a
+            rendered one.
+
+    Raises:
+        ConfigError: a sensor that this backend doesn't know or can't make.
+        MissingDependencyError: a camera sensor, and no OpenGL library.
+    """
+
+    def __init__(
+        self, num_envs: int, sensors: Mapping[str, Any], categories: Tuple[str, ...],
+        body: AgentBody, config: MujocoConfig,
+    ) -> None:  # fmt: skip
+        _check_sensors(sensors)
+        self.num_envs, self.body, self.config = num_envs, body, config
+        self.sensors, self.categories = dict(sensors), tuple(categories)
+        self.positions = np.zeros((num_envs, 3))
+        self.yaw, self.tilt = np.zeros(num_envs), np.zeros(num_envs)
+        self.collided = np.zeros(num_envs, dtype=bool)
+        self.picture_note = ""
+        n_classes = FIRST_CATEGORY + len(self.categories)
+        self._rays = RayCaster(num_envs, self.sensors, len(self.categories), n_classes)
+        self._cameras = Cameras(self.sensors, n_classes, config.kept_uploads)
+        self._movers = Movers(num_envs, body.radius)
+        self._scenes: List[Optional[Scene]] = [None] * num_envs
+        self._kept: OrderedDict[HouseSpec, Scene] = OrderedDict()
+        self._coming: Dict[HouseSpec, Future[Scene]] = {}
+        self._builder: Optional[ThreadPoolExecutor] = None
+        self._goals: List[List[np.ndarray]] = [[] for _ in range(num_envs)]
+        self._fields = np.zeros((num_envs, 1, 1), dtype=np.float32)
+        self._field_goal = np.full(num_envs, -1)
+        self._origin = np.zeros((num_envs, 2))
+        self._shape = np.ones((num_envs, 2), dtype=np.int64)
+
+    def observation_specs(self) -> Dict[str, ArraySpec]:
+        found = {**self._rays.specs(), **self._cameras.specs()}
+        order = {name: i for i, name in enumerate(self.sensors)}
+        keys = sorted(found, key=lambda key: order[key if key in order else key.rsplit(".", 1)[0]])
+        return {key: found[key] for key in keys}
+
+    def prefetch(self, scene: Any) -> None:
+        """Begin to build a house in the background; its `load` then waits for the rest only."""
+        spec = _house(scene)
+        if spec in self._kept or spec in self._coming:
+            return
+        if self._builder is None:
+            self._builder = ThreadPoolExecutor(1, thread_name_prefix="house")
+        self._coming[spec] = self._builder.submit(self._build, spec)
+
+    def load(self, row: int, scene: Any) -> None:
+        spec = _house(scene)
+        built = self._kept.get(spec)
+        if built is None:
+            coming = self._coming.pop(spec, None)
+            built = self._build(spec) if coming is None else coming.result()
+            self._kept[spec] = built
+        self._kept.move_to_end(spec)
+        while len(self._kept) > self.config.kept_houses:
+            self._kept.popitem(last=False)
+        self._scenes[row] = built
+        self._rays.load(row, built)
+        self._movers.load(row, built.ground)
+        space = built.ground.space
+        self._origin[row], self._shape[row] = (space.x0, space.z0), space.free.shape
+        self._goals[row], self._field_goal[row] = [], -1
+        self.collided[row] = False
+
+    def _build(self, spec: HouseSpec) -> Scene:
+        config = self.config
+        return build_scene(spec, self.categories, self.body, config.cell, config.check_houses)
+
+    def _scene(self, row: int) -> Scene:
+        scene = self._scenes[row]
+        if scene is None:
+            raise RuntimeError(f"environment {row} has no house yet: call load({row}, spec) first")
+        return scene
+
+    def instances(self, row: int) -> Instances:
+        return self._scene(row).instances
+
+    def random_points(self, row: int, rng: np.random.Generator, count: int) -> np.ndarray:
+        ground = self._scene(row).ground
+        cells = ground.space.points(ground.region)
+        found = np.empty((0, 2))
+        while len(found) < count:
+            missing = count - len(found)
+            chosen = cells[rng.integers(len(cells), size=missing)]
+            points = chosen + (rng.random((missing, 2)) - 0.5) * ground.space.cell
+            fits = ground.clearance(points) >= ground.radius
+            found = np.concatenate([found, points[fits]])
+        return _on_floor(found)
+
+    def points_around(
+        self, row: int, centre: np.ndarray, radius: float, spacing: float
+    ) -> np.ndarray:
+        ground = self._scene(row).ground
+        space = ground.space
+        n = int(np.ceil(radius / spacing))
+        # On one grid for the whole house, so that neighbours find the same points.
+        first = np.round(np.array([centre[0], centre[2]]) / spacing)
+        span = np.arange(-n - 1, n + 2)
+        z, x = np.meshgrid(first[1] + span, first[0] + span, indexing="ij")
+        points = np.stack([x.ravel(), z.ravel()], axis=1) * spacing
+        near = ((points - (centre[0], centre[2])) ** 2).sum(axis=1) <= radius**2
+        cell = np.floor((points - (space.x0, space.z0)) / space.cell).astype(np.int64)
+        inside = np.all((cell >= 0) & (cell < ground.region.shape[::-1]), axis=1) & near
+        points, cell = points[inside], cell[inside]
+        points = points[ground.region[cell[:, 1], cell[:, 0]]]
+        return _on_floor(points[ground.clearance(points) >= ground.radius])
+
+    def in_sight(self, row: int, instance: int, points: np.ndarray) -> np.ndarray:
+        points = np.ascontiguousarray(points, dtype=np.float64)
+        return self._scene(row).sight(instance, points, self.body).copy()
+
+    def place(
+        self, rows: np.ndarray, positions: np.ndarray, yaw: np.ndarray, tilt: np.ndarray
+    ) -> None:
+        self.positions[rows], self.yaw[rows], self.tilt[rows] = positions, yaw, tilt
+        self.collided[rows] = False
+
+    def forward(self, distance: np.ndarray) -> np.ndarray:
+        direction = np.stack([-np.sin(self.yaw), -np.cos(self.yaw)], axis=1)
+        before = self.positions[:, ::2]
+        after = self._movers.move(before, direction, distance)
+        moved = after - before
+        missed = moved - direction * np.asarray(distance)[:, None]
+        self.collided[:] = (missed * missed).sum(axis=1) > 1e-10
+        self.positions[:, ::2] = after
+        return np.asarray(np.sqrt((moved * moved).sum(axis=1)))
+
+    def turn(self, yaw: np.ndarray, tilt: np.ndarray) -> None:
+        self.yaw += yaw
+        np.remainder(self.yaw, 2 * np.pi, out=self.yaw)
+        self.tilt += tilt
+
+    def observe(self, out: Dict[str, np.ndarray]) -> None:
+        eye, axes = views(self.positions, self.yaw, self.tilt, self.body)
+        if self._rays.active:
+            self._rays.observe(eye, axes, out)
+        if self._cameras.active:
+            scenes = [self._scene(row) for row in range(self.num_envs)]
+            self._cameras.observe(scenes, eye, axes, out)
+
+    def set_goals(self, row: int, goals: Sequence[np.ndarray]) -> None:
+        self._goals[row] = [np.array(goal, dtype=np.float64).reshape(-1, 3) for goal in goals]
+        self._field_goal[row] = -1
+
+    def distance(self, goal: np.ndarray) -> np.ndarray:
+        self._choose(goal)
+        place = place_of(self.positions[:, ::2], self._origin, self.config.cell)
+        return look_up(self._fields, np.arange(self.num_envs), place, self._shape)
+
+    def distances_from(self, row: int, goal: int, points: np.ndarray) -> np.ndarray:
+        fields = self._scene(row).fields(self._goals[row])
+        flat = np.asarray(points, dtype=np.float64)[:, ::2]
+        place = place_of(flat, self._origin[row], self.config.cell)
+        shape = np.broadcast_to(self._shape[row], place.shape)
+        return look_up(fields, np.full(len(place), goal), place, shape)
+
+    def way(self, goal: np.ndarray) -> np.ndarray:
+        self._choose(goal)
+        cell, points = self.config.cell, self.positions[:, ::2]
+        return steepest(self._fields, points, self._origin, self._shape, cell)
+
+    def _choose(self, goal: np.ndarray) -> None:
+        """Bring the field of each agent's goal to where lookups find it."""
+        for row in np.flatnonzero(np.asarray(goal) != self._field_goal).tolist():
+            field = self._scene(row).fields(self._goals[row])[goal[row]]
+            rows, columns = field.shape
+            if rows > self._fields.shape[1] or columns > self._fields.shape[2]:
+                have = self._fields
+                size = (max(rows, have.shape[1]), max(columns, have.shape[2]))
+                self._fields = np.zeros((self.num_envs, *size), dtype=np.float32)
+                self._fields[:, : have.shape[1], : have.shape[2]] = have
+            self._fields[row, :rows, :columns] = field
+            self._field_goal[row] = goal[row]
+
+    def visible_pixels(self, row: int, camera: ReferenceCamera) -> np.ndarray:
+        eye, axes = self._view(row)
+        return visible_pixels(self._scene(row), eye, axes, camera)
+
+    def _view(self, row: int) -> Tuple[np.ndarray, np.ndarray]:
+        one = slice(row, row + 1)
+        eye, axes = views(self.positions[one], self.yaw[one], self.tilt[one], self.body)
+        return eye[0], axes[0]
+
+    def top_down(self, row: int) -> TopDown:
+        drawn = top_down(self._scene(row).spec, _MAP_SCALE, labels=False)
+        return TopDown(drawn.image, drawn.x0, drawn.z0, drawn.pixels_per_metre)
+
+    def picture(self, row: int, width: int, height: int, fov: float = 90.0) -> np.ndarray:
+        scene = self._scene(row)
+        if not self.picture_note:
+            try:
+                return self._cameras.picture(scene, *self._view(row), width, height, fov).copy()
+            except MissingDependencyError as error:
+                self.picture_note = f"drawn from rays, {error}"
+        place = eyes(self.positions[row], self.yaw[row], self.body)
+        yaw, pitch = float(np.degrees(self.yaw[row])), float(np.degrees(self.tilt[row]))
+        camera = Camera((float(place[0]), float(place[1]), float(place[2])), yaw, pitch)
+        scene.model.vis.global_.fovy = vertical_fov(fov, width, height)
+        return ray_picture(scene.model, camera, width, height)
+
+    def close(self) -> None:
+        if self._builder is not None:
+            self._builder.shutdown(wait=True, cancel_futures=True)
+            self._builder = None
+        self._coming.clear()
+        self._cameras.close()
+
+
+def _house(scene: Any) -> HouseSpec:
+    if not isinstance(scene, HouseSpec):
+        raise HouseError(
+            f"the MuJoCo backend loads a HouseSpec, not a {type(scene).__name__}: "
+            "read house files with houses.json_io.load_house"
+        )
+    return scene
+
+
+def _check_sensors(sensors: Mapping[str, Any]) -> None:
+    require("mujoco", "pip install 'mujoco>=3.5,<3.12'")
+    for name, sensor in sensors.items():
+        if isinstance(sensor, CameraSensor):
+            if sensor.kind not in ("rgb", "depth", "semantic"):
+                raise ConfigError(f"{name}.kind: use rgb, depth or semantic, not {sensor.kind!r}")
+            _at_least(name, sensor, 1, "width", "height")
+        elif isinstance(sensor, RaySensor):
+            _at_least(name, sensor, 1, "columns", "rows")
+        elif not isinstance(sensor, DetectorSensor):
+            raise ConfigError(f"{name}: the MuJoCo backend has no {type(sensor).__name__}")
+        if isinstance(sensor, (CameraSensor, DetectorSensor)) and not 1 <= sensor.fov <= 170:
+            raise ConfigError(f"{name}.fov: use 1 to 170 degrees, not {sensor.fov}")
+        if isinstance(sensor, (RaySensor, DetectorSensor)) and sensor.max_distance <= 0:
+            raise ConfigError(f"{name}.max_distance: use more than 0 m, not {sensor.max_distance}")
+
+
+def _at_least(name: str, sensor: Any, least: int, *fields: str) -> None:
+    for field in fields:
+        if getattr(sensor, field) < least:
+            raise ConfigError(f"{name}.{field}: use at least {least}, not {getattr(sensor, field)}")
+
+
+def _on_floor(points: np.ndarray) -> np.ndarray:
+    """Points `[point, 2 (x, z)]` of the plan at height 0: `[point, 3]`."""
+    return np.stack([points[:, 0], np.zeros(len(points)), points[:, 1]], axis=1)
