@@ -15,7 +15,7 @@ from embodied_icrl.envs.base import Observation, RenderState, check_split
 from embodied_icrl.envs.batched import BatchedTrialEnv
 from embodied_icrl.envs.counter import draw_below, trial_keys
 from embodied_icrl.envs.object_nav_config import ObjectNavConfig
-from embodied_icrl.envs.object_nav_houses import GOAL_SHARES, House, HouseSource
+from embodied_icrl.envs.object_nav_houses import House, HouseSource
 from embodied_icrl.envs.object_nav_oracle import Oracle
 from embodied_icrl.envs.object_nav_render import Explored, render_house
 from embodied_icrl.houses.generate import SPLITS
@@ -52,7 +52,7 @@ class ObjectNav(BatchedTrialEnv):
     state_names = (
         "_target", "_origin", "start_yaw", "_hits", "_path", "_distance", "_shortest", "_touch",
         "_position", "_yaw", "_tilt",
-        "_oracle_share", "_oracle_tabu", "_oracle_place", "_oracle_went",
+        "_oracle_tabu", "_oracle_place", "_oracle_went",
     )  # fmt: skip
 
     def __init__(
@@ -137,17 +137,13 @@ class ObjectNav(BatchedTrialEnv):
         # Where saved states keep the simulator's poses; the simulator has the true ones.
         self._position, self._yaw, self._tilt = np.zeros((n, 3)), np.zeros(n), np.zeros(n)
         self._oracle = Oracle(self.config, n)
-        self._oracle_share, self._oracle_tabu = self._oracle.share, self._oracle.tabu
-        self._oracle_place, self._oracle_went = self._oracle.place, self._oracle.went
+        self._oracle_tabu, self._oracle_place = self._oracle.tabu, self._oracle.place
+        self._oracle_went = self._oracle.went
 
     @property
-    def target_goals(self) -> np.ndarray:
-        """Number of the goal of every environment, in its house's list: int64 `[env]`."""
-        return self._target * len(GOAL_SHARES)
-
-    def target(self, row: int) -> int:
-        """The category that environment `row` is asked for."""
-        return int(self._target[row])
+    def targets(self) -> np.ndarray:
+        """The category that every environment is asked for, and the number of its goal: `[env]`."""
+        return self._target
 
     def step(
         self, actions: np.ndarray
@@ -263,7 +259,7 @@ class ObjectNav(BatchedTrialEnv):
         self.start_yaw[rows] = yaw
         self._hits[rows], self._path[rows], self._touch[rows] = 0, 0.0, False
         self._oracle.begin(rows)
-        self._distance[rows] = self.simulator.distance(self.target_goals)[rows]
+        self._distance[rows] = self.simulator.distance(self._target)[rows]
         self._shortest[rows] = self._distance[rows]
         self._optimal[rows] = self._best_return(self._shortest[rows])
 
@@ -305,7 +301,7 @@ class ObjectNav(BatchedTrialEnv):
         tilt = simulator.tilt
         tilted = np.clip(tilt + self._action_tilt[actions], self._lowest, self._highest)
         simulator.turn(self._action_turn[actions], tilted - tilt)
-        distance = simulator.distance(self.target_goals)
+        distance = simulator.distance(self._target)
         # Where rounding leaves the agent off the map of distances it keeps the last one.
         distance = np.where(np.isfinite(distance), distance, self._distance)
         saved = self._distance - distance

@@ -18,6 +18,7 @@ from embodied_icrl.simulators.base import (
     ReferenceCamera,
     Simulator,
 )
+from embodied_icrl.simulators.mujoco import MujocoConfig
 
 if TYPE_CHECKING:
     from embodied_icrl.envs.object_nav import ObjectNav
@@ -48,7 +49,7 @@ class ObjectNavConfig:
     The defaults are the rules of ReLIC's ExtObjNav (arXiv 2410.02751).
     """
 
-    simulator: SimulatorConfig = option(doc="the backend, by its _target_")
+    simulator: SimulatorConfig = option(MujocoConfig(), "the backend, by its _target_")
     body: AgentBody = option(AgentBody(), "of the agent")
     sensors: dict[str, Sensor] = option(
         {"head": CameraSensor(width=256, height=256)},

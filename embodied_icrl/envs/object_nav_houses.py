@@ -14,10 +14,6 @@ from embodied_icrl.houses.json_io import load_house
 from embodied_icrl.houses.spec import HouseSpec
 from embodied_icrl.simulators.base import Simulator, goal_points
 
-# Each category has one goal per share: its points from which an instance is within that share of
-# the success distance. The first is the task's; the oracle goes on to the others where an
-# instance is in sight but shows too few pixels.
-GOAL_SHARES = (1.0, 0.75, 0.5)
 _TRIES = 20
 _TRY_STRIDE = 10**12
 
@@ -25,14 +21,14 @@ _TRY_STRIDE = 10**12
 class House:
     """A house with its goals, and the places where an episode for a category may start.
 
-    Goal number `category * len(GOAL_SHARES) + share` is that of a category and a share.
-
     Attributes:
         spec: the house.
         instance_categories: int64 `[instance]`, -1 where the task doesn't ask for it.
         centres: float64 `[instance, 3]`, metres.
-        goals: points `[point, 3]` of each goal, maybe none.
-        goal_instances: int64 `[point]` for each goal, the instance that the point belongs to.
+        goals: for each category the points `[point, 3]` from which an instance is within reach and
+            in sight, maybe none.
+        goal_instances: for each category the instances that these points belong to, int64
+            `[point]`.
         starts: float64 `[start, 3]`.
     """
 
@@ -57,13 +53,8 @@ class House:
     def _add_goals(self, category: int, simulator: Simulator, row: int, reach: float) -> None:
         instances = self.instances_of(category)
         points = [goal_points(simulator, row, [int(i)], reach) for i in instances]
-        place = np.concatenate([np.empty((0, 3)), *points])
-        owner = np.repeat(instances, [len(found) for found in points])
-        offset = place[:, ::2] - self.centres[owner, ::2]
-        far = np.hypot(offset[:, 0], offset[:, 1])
-        for share in GOAL_SHARES:
-            self.goals.append(place[far <= share * reach])
-            self.goal_instances.append(owner[far <= share * reach])
+        self.goals.append(np.concatenate([np.empty((0, 3)), *points]))
+        self.goal_instances.append(np.repeat(instances, [len(found) for found in points]))
 
     def instances_of(self, category: int) -> np.ndarray:
         """Numbers of the instances of a category."""
@@ -77,10 +68,9 @@ class House:
         """
         known = self._start_indices.get(category)
         if known is None:
-            goal = category * len(GOAL_SHARES)
             known = np.empty(0, dtype=np.int64)
-            if len(self.goals[goal]):
-                distance = simulator.distances_from(row, goal, self.starts)
+            if len(self.goals[category]):
+                distance = simulator.distances_from(row, category, self.starts)
                 fits = (distance >= self.min_distance) & (distance <= self.max_distance)
                 known = np.flatnonzero(fits & np.isfinite(distance))
             self._start_indices[category] = known
@@ -88,8 +78,7 @@ class House:
 
     def is_usable(self, simulator: Simulator, row: int) -> bool:
         """Whether the agent can be asked for anything here."""
-        categories = range(len(self.goals) // len(GOAL_SHARES))
-        return any(self.start_indices(c, simulator, row).size for c in categories)
+        return any(self.start_indices(c, simulator, row).size for c in range(len(self.goals)))
 
 
 class HouseSource:

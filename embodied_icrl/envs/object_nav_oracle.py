@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from embodied_icrl.envs.object_nav_config import ObjectNavConfig
-from embodied_icrl.envs.object_nav_houses import GOAL_SHARES
 
 if TYPE_CHECKING:
     from embodied_icrl.envs.object_nav import ObjectNav
@@ -24,10 +23,9 @@ class Oracle:
     Of the headings that turns lead to, it takes the one whose next step saves the most walking
     distance, unless the present one is almost as good. Where it stands on the goal it turns and
     tilts the camera towards the instance, and stops when that would succeed. Where too little of
-    the instance shows, it goes on to places nearer to it.
+    the instance shows, it walks on towards it.
 
     Attributes:
-        share: int64 `[env]`, which of `GOAL_SHARES` it walks to in this episode.
         tabu: int64 `[env]`, bit set of headings in which it failed to move from where it is.
         place: float64 `[env, 3]`, where it was at its last action.
         went: int64 `[env]`, heading of its last action if that was forward, else -1.
@@ -39,18 +37,15 @@ class Oracle:
         self._names = names
         self._turn = np.radians(config.turn_angle)
         half = max(1, round(180.0 / config.turn_angle))
-        self._turns = np.array(
-            [k for k in range(-half + 1, half + 1) if self._turn_action(k) is not None]
-        )
+        self._turns = np.arange(-half + 1, half + 1)
         self._arrived = config.forward_step / 2 + 0.02
-        self.share = np.zeros(num_envs, dtype=np.int64)
         self.tabu = np.zeros(num_envs, dtype=np.int64)
         self.place = np.zeros((num_envs, 3))
         self.went = np.full(num_envs, -1, dtype=np.int64)
 
     def begin(self, rows: np.ndarray) -> None:
         """Episodes begin in `rows`."""
-        self.share[rows], self.tabu[rows], self.went[rows] = 0, 0, -1
+        self.tabu[rows], self.went[rows] = 0, -1
 
     def act(self, env: ObjectNav, mask: np.ndarray) -> np.ndarray:
         """Actions `[env]`; rows outside of the mask turn or go ahead."""
@@ -67,28 +62,20 @@ class Oracle:
         self.place[row], self.went[row] = simulator.positions[row], -1
         if "stop" in self._names and env.may_succeed()[row] and env.would_succeed(row):
             return self._names["stop"]
-        while True:
-            goal = int(env.target_goals[row] + self.share[row])
-            here = simulator.positions[row][None]
-            distance = float(simulator.distances_from(row, goal, here)[0])
-            if distance > self._arrived:
-                return self._follow(env, row, goal, distance)
-            action = self._face(env, row, goal)
-            if action is not None:
-                return action
-            if not self._go_nearer(env, row):
-                # Nothing helps from here: walk on, whatever is ahead, and try again.
-                return self._step(env, row, float(simulator.yaw[row]))
+        goal = int(env.targets[row])
+        here = simulator.positions[row][None]
+        distance = float(simulator.distances_from(row, goal, here)[0])
+        if distance > self._arrived:
+            return self._follow(env, row, goal, distance)
+        action = self._face(env, row, goal)
+        return self._nearer(env, row) if action is None else action
 
-    def _go_nearer(self, env: ObjectNav, row: int) -> bool:
-        """Choose the next of the nearer goals that there is a way to, if there is one."""
-        here = env.simulator.positions[row][None]
-        for share in range(int(self.share[row]) + 1, len(GOAL_SHARES)):
-            goal = int(env.target_goals[row]) + share
-            if np.isfinite(env.simulator.distances_from(row, goal, here)[0]):
-                self.share[row] = share
-                return True
-        return False
+    def _nearer(self, env: ObjectNav, row: int) -> int:
+        """Ahead, to where more may be seen; another way where that failed before."""
+        yaw = float(env.simulator.yaw[row])
+        if not self.tabu[row] >> self._heading(env, row, yaw) & 1:
+            return self._step(env, row, yaw)
+        return self._turn_action(1)
 
     def _face(self, env: ObjectNav, row: int, goal: int) -> int | None:
         """The action that brings an instance nearer to the middle of the view, if one does."""
@@ -120,8 +107,7 @@ class Oracle:
         allowed = np.array([not self.tabu[row] >> self._heading(env, row, y) & 1 for y in yaw])
         saved = np.where(allowed, saved, -np.inf)
         if not (saved > 0).any():
-            goals = env.target_goals + self.share
-            off = np.abs(_wrap(yaw - simulator.way(goals)[row]))
+            off = np.abs(_wrap(yaw - simulator.way(env.targets)[row]))
             return self._towards(env, row, int(np.where(allowed, off, np.inf).argmin()))
         best = int((saved - _TURN_COST * np.abs(self._turns)).argmax())
         straight = int(np.flatnonzero(self._turns == 0)[0])
@@ -130,8 +116,8 @@ class Oracle:
 
     def _towards(self, env: ObjectNav, row: int, index: int) -> int:
         """The next action on the way to heading number `index` of `_turns`, and then ahead."""
-        action = self._turn_action(int(self._turns[index])) if self._turns[index] else None
-        return self._step(env, row, float(env.simulator.yaw[row])) if action is None else action
+        k = int(self._turns[index])
+        return self._turn_action(k) if k else self._step(env, row, float(env.simulator.yaw[row]))
 
     def _step(self, env: ObjectNav, row: int, yaw: float) -> int:
         self.went[row] = self._heading(env, row, yaw)
@@ -143,11 +129,10 @@ class Oracle:
         steps = round(float(yaw - env.start_yaw[row]) / float(self._turn))
         return int(steps % count % 60)
 
-    def _turn_action(self, k: int) -> int | None:
+    def _turn_action(self, k: int) -> int:
         """The action that begins `k` turns to the left; the long way round if there is no other."""
-        left, right = self._names.get("turn_left"), self._names.get("turn_right")
-        wanted = left if k > 0 else right
-        return wanted if wanted is not None else left if right is None else right
+        wanted, other = ("turn_left", "turn_right") if k > 0 else ("turn_right", "turn_left")
+        return self._names[wanted if wanted in self._names else other]
 
 
 def _wrap(angle: np.ndarray | float) -> np.ndarray | float:

@@ -82,7 +82,7 @@ def render_house(env: ObjectNav, row: int, explored: Explored) -> RenderState:
     camera = position + body.camera_ahead * aim + np.array([0.0, body.camera_height, 0.0])
     explored.look(camera, yaw)
     above = simulator.top_down(row)
-    target = env.target(row)
+    target = int(env.targets[row])
     targets = [
         ((x - above.x0) * above.scale, (z - above.z0) * above.scale, env.categories[target])
         for x, _, z in house.centres[house.instances_of(target)]
