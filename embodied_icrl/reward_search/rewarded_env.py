@@ -40,8 +40,8 @@ class RewardedEnv(gym.Wrapper[Any, Any, Any, Any]):
         def read_state(env, observation, action):
             data = env.unwrapped.data
             return {
-                "tip_position": data.site("fingertip").xpos[:2],
-                "target_position": data.site("target").xpos[:2],
+                "tip_position": data.body("fingertip").xpos[:2],
+                "target_position": data.body("target").xpos[:2],
                 "action": action,
             }
 
@@ -58,7 +58,8 @@ class RewardedEnv(gym.Wrapper[Any, Any, Any, Any]):
     `original_reward`.
 
     By default the reward runs in a confined process of its own (see `RewardSession`), which costs
-    about 50 us per step and one process per environment; it ends with `close`, with the wrapper,
+    about 50 us per step (more where no processor is free for it) and one process per environment;
+    that ends with `close`, with the wrapper,
     or with this process. A copy or a pickle of the wrapper starts its own.
 
     Args:
