@@ -186,8 +186,8 @@ class ObjectNav(BatchedTrialEnv):
         near_ones = instances[near[row, : len(instances)]]
         if not near_ones.size:
             return False
-        pixels = self.simulator.visible_pixels(row, self.config.reference_camera)
-        return bool((pixels[near_ones] >= self.config.min_pixels).any())
+        camera = self.config.reference_camera
+        return self.simulator.shows(row, camera, near_ones, self.config.min_pixels)
 
     def _near_instances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which instances are near enough `[env, instance]`, where the agents look (x, z)

@@ -234,6 +234,13 @@ class Simulator(abc.ABC):
         """How many pixels of each instance the reference camera sees from the pose of `row`, at the
         current tilt: int64 `[instance]`."""
 
+    def shows(self, row: int, camera: ReferenceCamera, instances: np.ndarray, pixels: int) -> bool:
+        """Whether one of some instances `[n]` has at least so many of the `visible_pixels`.
+
+        A backend may find out faster than by counting all of them.
+        """
+        return bool((self.visible_pixels(row, camera)[instances] >= pixels).any())
+
     @abc.abstractmethod
     def top_down(self, row: int) -> TopDown:
         """A map of the scene, without the agent."""

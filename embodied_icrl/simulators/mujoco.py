@@ -32,7 +32,7 @@ from embodied_icrl.simulators.motion import Movers
 from embodied_icrl.simulators.poses import eyes, vertical_fov, views
 from embodied_icrl.simulators.rays import RayCaster
 from embodied_icrl.simulators.scene import Scene, build_scene
-from embodied_icrl.simulators.sight import visible_pixels
+from embodied_icrl.simulators.sight import shows, visible_pixels
 from embodied_icrl.simulators.ways import steepest
 
 _MAP_SCALE = 60.0
@@ -252,6 +252,10 @@ class MujocoSimulator(Simulator):
     def visible_pixels(self, row: int, camera: ReferenceCamera) -> np.ndarray:
         eye, axes = self._view(row)
         return visible_pixels(self._scene(row), eye, axes, camera)
+
+    def shows(self, row: int, camera: ReferenceCamera, instances: np.ndarray, pixels: int) -> bool:
+        eye, axes = self._view(row)
+        return shows(self._scene(row), eye, axes, camera, instances, pixels)
 
     def _view(self, row: int) -> Tuple[np.ndarray, np.ndarray]:
         one = slice(row, row + 1)

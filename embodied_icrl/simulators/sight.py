@@ -70,6 +70,30 @@ def visible_pixels(
     return np.bincount(owners[owners >= 0], minlength=len(scene.boxes)).astype(np.int64)
 
 
+def shows(
+    scene: Scene, eye: np.ndarray, axes: np.ndarray, camera: ReferenceCamera,
+    instances: np.ndarray, pixels: int,
+) -> bool:  # fmt: skip
+    """Whether one of some instances `[n]` has at least so many of the `visible_pixels`.
+
+    Exact, and mostly after a few pixels: it looks at every sixteenth candidate first, then at every
+    fourth, and at all of them only where those have not been enough.
+    """
+    mask = _candidate_pixels(to_mujoco(scene.boxes[instances]) - eye, axes, camera)
+    rows, columns = np.nonzero(mask)
+    coarse = (rows % 4 == 0) & (columns % 4 == 0)
+    medium = (rows % 2 == 0) & (columns % 2 == 0)
+    count = np.zeros(len(scene.boxes), dtype=np.int64)
+    for part in (coarse, medium & ~coarse, ~medium):
+        local = pixel_directions(columns[part], rows[part], camera.width, camera.height, camera.fov)
+        geoms, _ = cast(scene, eye, local @ axes)
+        owners = scene.owners[geoms]
+        count += np.bincount(owners[owners >= 0], minlength=len(count))
+        if (count[instances] >= pixels).any():
+            return True
+    return False
+
+
 def _candidate_pixels(boxes: np.ndarray, axes: np.ndarray, camera: ReferenceCamera) -> np.ndarray:
     """Which pixels may show one of some boxes `[box, 2, 3]` about the camera: bool `[row, col]`."""
     mask = np.zeros((camera.height, camera.width), dtype=bool)
