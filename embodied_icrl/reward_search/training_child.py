@@ -95,8 +95,8 @@ def _train(payload: Mapping[str, Any]) -> None:
     step, work = payload["first_step"], Path(payload["work"])
     if payload["before"] is not None:
         _restore(model, Path(payload["before"]) / STATE_FILE)
-    reward.watch_time()
-    with (work / REPORT_FILE).open("a", encoding="utf-8", buffering=1) as report:
+    report_file = (work / REPORT_FILE).open("a", encoding="utf-8", buffering=1)
+    with report_file as report, reward.timed():
         progress = _Progress(report)
         for checkpoint in payload["checkpoints"]:
             _begin_anew(model, env, payload["seed"], step)

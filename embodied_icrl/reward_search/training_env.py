@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import signal
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -28,28 +29,31 @@ class _TooLong(BaseException):
 
 
 class MeteredReward:
-    """A candidate's reward with its faults named, its calls timed and its outputs added up.
-
-    Attributes:
-        calls: how many there were since `take_means`.
-    """
+    """A candidate's reward with its faults named, its calls timed and its outputs added up."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self._function = function
         self._sums: dict[str, float] = {}
         self._total = 0.0
         self._last: tuple[float, dict[str, float]] = (0.0, {})
-        self.calls = 0
+        self._count = 0  # of calls since the last means
+        self._call = 0  # number of the call
         self._is_inside = False
-        self._inside_at_tick: tuple[int, bool] = (-1, False)
+        self._at_tick: tuple[int, bool] = (-1, False)
 
-    def watch_time(self) -> None:
-        """From now on, a call that lasts longer than two ticks of processor time fails.
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Within, a call that is still the same after two ticks of processor time fails.
 
         One timer for all calls: setting one per call would cost more than most rewards.
         """
-        signal.signal(signal.SIGPROF, self._tick)
+        before = signal.signal(signal.SIGPROF, self._tick)
         signal.setitimer(signal.ITIMER_PROF, CALL_LIMIT_S, CALL_LIMIT_S)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
 
     def __call__(self, state: Any) -> tuple[float, dict[str, float]]:
         """The reward of a state.
@@ -57,6 +61,7 @@ class MeteredReward:
         Raises:
             RewardFailure: it raised, took too long, or returned something that is no reward.
         """
+        self._call += 1
         self._is_inside = True
         try:
             total, components = self._function(state)
@@ -73,7 +78,7 @@ class MeteredReward:
         if not math.isfinite(total):
             raise RewardFailure(f"the reward was {total}")
         self._total += total
-        self.calls += 1
+        self._count += 1
         return total, components
 
     def take_means(self) -> tuple[float, dict[str, float]]:
@@ -82,7 +87,7 @@ class MeteredReward:
         Raises:
             RewardFailure: a component can't be reported.
         """
-        count = self.calls
+        count = self._count
         if count == 0:
             return self._last
         if len(self._sums) > MAX_COMPONENTS:
@@ -95,12 +100,12 @@ class MeteredReward:
                 raise RewardFailure(f"component {printable(name, MAX_NAME)} was {value}")
             means[name] = value / count
         self._last = self._total / count, means
-        self._sums, self._total, self.calls = {}, 0.0, 0
+        self._sums, self._total, self._count = {}, 0.0, 0
         return self._last
 
     def _tick(self, signum: int, frame: Any) -> None:
-        before, self._inside_at_tick = self._inside_at_tick, (self.calls, self._is_inside)
-        if self._is_inside and before == self._inside_at_tick:
+        before, self._at_tick = self._at_tick, (self._call, self._is_inside)
+        if self._is_inside and before == self._at_tick:
             raise _TooLong
 
 

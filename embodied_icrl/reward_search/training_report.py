@@ -16,7 +16,6 @@ from embodied_icrl.reward_search.untrusted_files import UntrustedFileError, read
 REPORT_FILE = "report.jsonl"
 STATE_FILE = "state.pt"
 MAX_REPORT = 8 * 2**20  # bytes
-TAKEN = ("step", "fitness", "total")  # names of other curves
 
 
 def weights_name(step: int) -> str:
@@ -67,17 +66,11 @@ class TrainingReport:
         return tuple(self._means.get(step, (0.0, {}))[0] for step in checkpoints)
 
     def components(self, checkpoints: Sequence[int]) -> dict[str, tuple[float, ...]]:
-        """Mean of every component per step up to each checkpoint; 0 where it was not there.
-
-        A component with the name of another curve gets a longer one.
-        """
+        """Mean of every component per step up to each checkpoint; 0 where it was not there."""
         parts = [self._means.get(step, (0.0, {}))[1] for step in checkpoints]
         names = list(dict.fromkeys(name for part in parts for name in part))
         return {
-            f"component {name}" if name in TAKEN else name: tuple(
-                part.get(name, 0.0) for part in parts
-            )
-            for name in names[:MAX_COMPONENTS]
+            name: tuple(part.get(name, 0.0) for part in parts) for name in names[:MAX_COMPONENTS]
         }
 
     def _take(self, line: bytes) -> None:
