@@ -19,6 +19,7 @@ VALUES = 10  # shown along training
 FLAT = 0.05  # a range below this share of the size is flat
 DOMINATING = 0.8  # a share of all magnitudes above this dominates
 NO_SUCCESS = 0.02  # mean fitness at the end below this is none
+HUGE = 1e100  # larger values are cut to it: their sums and squares would overflow
 MAX_SHOWN = 32  # components
 RESERVED = ("step", "fitness", "total")
 
@@ -95,7 +96,7 @@ def reflect(curves: Mapping[str, Sequence[float]]) -> Reflection:
             among them is left out, and so is what holds no finite numbers.
     """
     usable = {
-        name: values
+        name: tuple(min(max(value, -HUGE), HUGE) for value in values)
         for name, values in curves.items()
         if values and all(map(math.isfinite, values))
     }

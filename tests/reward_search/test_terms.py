@@ -97,6 +97,7 @@ def test_what_touches_what_is_found_too():
     assert [f.name for f in find_roles(FetchPickAndPlace().fields).grips] == ["finger_opening"]
 
 
+@settings(max_examples=40)
 @given(
     task=st.sampled_from(TASKS),
     seed=st.integers(0, 10**9),
@@ -109,7 +110,7 @@ def test_every_change_of_every_answer_is_allowed_and_repeatable(
     task, seed, iteration, sample, attempt, curves
 ):
     source = first(task, 1, seed)[0]
-    for step in range(4):
+    for step in range(3):
         name = next(iter(component_names(read(source, task.fields))))
         parent = parent_of(source, task, **{name: curves})
         request = Request(iteration + step, (sample,), attempt, (), parent)
@@ -239,7 +240,7 @@ ANY_FIELDS = st.lists(
 ).map(tuple)
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(fields=ANY_FIELDS, seed=st.integers(0, 99))
 def test_any_declaration_gets_rewards_that_run(fields, seed):
     import numpy as np

@@ -75,20 +75,17 @@ class RecordedProposer:
         return self._proposer.expected_cost(request, iterations)
 
     def _known(self, request: Request) -> list[Answer]:
-        expected, answers = request_hash(request), []
-        for sample in request.samples:
-            key = (request.iteration, sample, request.attempt)
-            entry = self.transcript.get(key)
-            if entry is None:
-                continue
-            if entry.request != expected:
-                warnings.warn(
-                    f"{self.transcript.path}: {key_text(key)} answered another prompt; used as "
-                    "it is, since it is paid",
-                    stacklevel=3,
-                )
-            answers.append(entry.answer)
-        return answers
+        keys = [(request.iteration, sample, request.attempt) for sample in request.samples]
+        entries = [entry for entry in map(self.transcript.get, keys) if entry is not None]
+        expected = request_hash(request)
+        others = [entry for entry in entries if entry.request != expected]
+        if others:
+            warnings.warn(
+                f"{self.transcript.path}: {key_text(others[0].key)} and {len(others) - 1} more "
+                "answered another prompt; used as they are, since they are paid",
+                stacklevel=3,
+            )
+        return [entry.answer for entry in entries]
 
     def _entry(self, request: Request, answer: Answer) -> Entry:
         return Entry(

@@ -12,7 +12,7 @@ from embodied_icrl.common.errors import ConfigError, UserError
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
 from embodied_icrl.reward_search.records import Answer, Request
-from embodied_icrl.reward_search.transcript import Transcript, key_text, request_hash
+from embodied_icrl.reward_search.transcript import Entry, Key, Transcript, key_text, request_hash
 
 
 class ReplayError(UserError):
@@ -61,21 +61,27 @@ class ReplayProposer:
             BudgetSpent: where it ended the recorded search.
             ReplayError: an answer is missing or, if strict, answered another prompt.
         """
-        expected = request_hash(request)
+        expected, has_warned = request_hash(request), False
         for sample in request.samples:
-            key = (request.iteration, sample, request.attempt)
-            entry = self._transcript.get(key)
-            stop = self._transcript.stop_at(key)
-            if entry is None and stop is not None:
-                raise BudgetSpent(stop.stopped)
-            if entry is None:
-                raise ReplayError(f"{self._transcript.path}: no answer for {key_text(key)}")
-            if entry.request != expected:
-                message = f"{self._transcript.path}: {key_text(key)} answered another prompt"
-                if self._strict:
-                    raise ReplayError(f"{message}; strict=false would use it all the same")
-                warnings.warn(message, stacklevel=2)
+            entry = self._entry((request.iteration, sample, request.attempt))
+            if entry.request != expected and not has_warned:
+                self._complain(entry)
+                has_warned = True
             yield Answer(sample, entry.text, entry.error)
+
+    def _entry(self, key: Key) -> Entry:
+        entry, stop = self._transcript.get(key), self._transcript.stop_at(key)
+        if entry is not None:
+            return entry
+        if stop is not None:
+            raise BudgetSpent(stop.stopped)
+        raise ReplayError(f"{self._transcript.path}: no answer for {key_text(key)}")
+
+    def _complain(self, entry: Entry) -> None:
+        message = f"{self._transcript.path}: {key_text(entry.key)} answered another prompt"
+        if self._strict:
+            raise ReplayError(f"{message}; strict=false would use it all the same")
+        warnings.warn(message, stacklevel=4)
 
     def expected_cost(self, request: Request, iterations: int) -> str:
         """Nothing."""

@@ -1,0 +1,395 @@
+"""The OpenAI proposer against a real server on this machine."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import logging
+import socket
+
+import pytest
+
+from embodied_icrl.common.config import build
+from embodied_icrl.common.errors import ConfigError, MissingDependencyError, UserError
+from embodied_icrl.manipulation.planar_reach import PlanarReach
+from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
+from embodied_icrl.reward_search.extract import NoCode, extract_reward
+from embodied_icrl.reward_search.proposers.openai import OpenAIConfig
+from embodied_icrl.reward_search.proposers.openai_calls import (
+    Patience,
+    ProposerError,
+    retry_after_s,
+)
+from embodied_icrl.reward_search.proposers.recorded import open_proposer
+from embodied_icrl.reward_search.records import Answer, Request, Usage
+from tests.reward_search.chat_server import (
+    ANSWER,
+    CODE,
+    breaks_off,
+    chat_server,
+    drips,
+    hangs_up,
+    honours_n,
+    raw,
+    says,
+    silent,
+    status,
+)
+
+pytest.importorskip("openai")
+TASK = PlanarReach()
+KEY = "sk-secret-0123456789"
+MESSAGES = ({"role": "system", "content": "rules"}, {"role": "user", "content": "write"})
+FAST = {"timeout_s": 5.0, "retries": 3, "first_wait_s": 0.01, "longest_wait_s": 2.0}
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
+def config(url, patience=None, **options):
+    node = {"_target_": f"{OpenAIConfig.__module__}.OpenAIConfig", "model": "m", "base_url": url}
+    return build({**node, "patience": {**FAST, **(patience or {})}, **options})
+
+
+def ask(server, samples=2, accounting=None, iteration=1, **options):
+    accounting = accounting or Accounting()
+    proposer = config(server.url, **options).build(TASK, seed=0, accounting=accounting)
+    return list(proposer.propose(Request(iteration, tuple(range(samples)), 0, MESSAGES)))
+
+
+def test_several_answers_in_one_call():
+    accounting = Accounting()
+    with chat_server(honours_n) as server:
+        answers = ask(server, 3, accounting, extra={"top_p": 0.9})
+    assert [a.sample for a in answers] == [0, 1, 2]
+    assert [extract_reward(a.text) for a in answers] == [CODE] * 3
+    assert len({a.text for a in answers}) == 3
+    assert [a.usage for a in answers] == [Usage(100, 20), None, None]
+    assert accounting.totals.usage == Usage(100, 20)
+    (body,) = server.bodies
+    assert body == {
+        "model": "m", "messages": list(MESSAGES), "max_tokens": 4096, "temperature": 1.0, "n": 3,
+        "top_p": 0.9,
+    }  # fmt: skip
+    assert server.headers[0]["authorization"] == f"Bearer {KEY}"
+
+
+@pytest.mark.parametrize("texts", [[ANSWER], [ANSWER] * 2])
+def test_a_server_that_gives_fewer_answers_is_asked_again(texts):
+    accounting = Accounting()
+    with chat_server(says(*texts)) as server:
+        answers = ask(server, 4, accounting)
+    assert [a.text for a in answers] == [ANSWER] * 4
+    assert (
+        [body.get("n", 1) for body in server.bodies] == [4, 1, 1, 1] if len(texts) == 1 else [4, 2]
+    )
+    assert accounting.totals.prompt_tokens == 100 * len(server.bodies)
+
+
+def test_a_server_that_refuses_n_is_asked_one_by_one():
+    def refuses_n(handler, body):
+        (status(400, "n is not supported") if body.get("n", 1) > 1 else says(ANSWER))(handler, body)
+
+    with chat_server(refuses_n) as server:
+        assert [a.text for a in ask(server, 3)] == [ANSWER] * 3
+    assert len(server.bodies) == 4
+
+
+def test_more_answers_than_asked_for_are_left():
+    with chat_server(says(ANSWER, "b", "c")) as server:
+        assert [a.text for a in ask(server, 1)] == [ANSWER]
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        status(429), status(500), status(503), status(408), hangs_up, breaks_off, raw(b"{oops"),
+        raw(b'"text"'), raw(b'{"choices": []}'), raw(b'{"choices": 3}'), raw(b"[" * 100_000),
+        raw(b"\xff\xfe"),
+    ],
+)  # fmt: skip
+def test_passing_trouble_is_waited_out(trouble):
+    with chat_server(trouble, trouble, honours_n) as server:
+        answers = ask(server, 2)
+    assert [a.error for a in answers] == [None, None]
+    assert len(server.bodies) == 3
+
+
+def test_a_server_says_how_long_to_wait():
+    with chat_server(status(429, headers={"Retry-After": "0.5"}), honours_n) as server:
+        assert ask(server, 1)[0].error is None
+    assert server.times[1] - server.times[0] >= 0.5
+
+
+def test_waits_double_up_to_a_limit_whatever_the_server_asks():
+    from embodied_icrl.reward_search.proposers.openai_calls import CallFailed
+
+    patience, failure = Patience(first_wait_s=1.0, longest_wait_s=60.0), CallFailed("no")
+    assert [patience.wait_s(failure, n) for n in (1, 2, 3, 9, 10**6)] == [1.0, 2.0, 4.0, 60.0, 60.0]
+    failure.retry_after_s = 5.0
+    assert patience.wait_s(failure, 1) == 5.0
+    failure.retry_after_s = 86_400.0
+    assert patience.wait_s(failure, 1) == 60.0
+
+
+def test_retry_after_in_all_its_forms():
+    now = 1_000_000.0
+    date = email.utils.formatdate(now + 90, usegmt=True)
+    assert retry_after_s({"retry-after": "7"}, now) == 7.0
+    assert retry_after_s({"retry-after": date}, now) == pytest.approx(90.0)
+    assert retry_after_s({"retry-after-ms": "250", "retry-after": "7"}, now) == 0.25
+    for text in ("", "soon", "nan", "inf", "-3", "Mon, 99 Foo 2026"):
+        assert retry_after_s({"retry-after": text}, now) is None
+
+
+@pytest.mark.parametrize("slow", [silent(1.0), drips])
+def test_a_reply_that_takes_too_long(slow):
+    accounting = Accounting()
+    with chat_server(slow, honours_n) as server:
+        answers = ask(server, 1, accounting, patience={"timeout_s": 0.3}, answer_tokens=50)
+    assert answers[0].error is None
+    # Nobody knows what the server wrote meanwhile: all it was allowed to is counted.
+    assert accounting.totals.completion_tokens == 50 + 20
+    assert accounting.totals.estimated_tokens > 50
+    assert answers[0].usage.completion_tokens == 70 and answers[0].usage.estimated
+
+
+def test_trouble_in_the_middle_of_a_search_costs_answers_only():
+    accounting = Accounting()
+    patience = {"retries": 1}
+    with chat_server(honours_n, status(500, "boom"), status(500, "boom"), honours_n) as server:
+        proposer = config(server.url, patience).build(TASK, seed=0, accounting=accounting)
+        for iteration, errors in ((1, 0), (2, 2), (3, 0)):
+            answers = list(proposer.propose(Request(iteration, (0, 1), 0, MESSAGES)))
+            assert sum("boom" in (a.error or "") for a in answers) == errors
+
+
+def test_a_server_that_is_gone_stops_the_search():
+    patience = {"retries": 0}
+    with chat_server(honours_n, status(503, "down")) as server:
+        proposer = config(server.url, patience).build(TASK, seed=0, accounting=Accounting())
+        list(proposer.propose(Request(1, (0, 1), 0, MESSAGES)))
+        for iteration in (2, 3):
+            list(proposer.propose(Request(iteration, (0, 1), 0, MESSAGES)))
+        with pytest.raises(ProposerError, match=r"down.*run the same command again"):
+            list(proposer.propose(Request(4, (0, 1), 0, MESSAGES)))
+
+
+def test_a_server_that_was_never_there_stops_the_search():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    proposer = config(url, {"retries": 1}).build(TASK, seed=0, accounting=Accounting())
+    with pytest.raises(ProposerError, match=f"no connection to {url}"):
+        list(proposer.propose(Request(1, (0,), 0, MESSAGES)))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "message"),
+    [
+        (status(401, f"bad key {KEY}"), "set the variable OPENAI_API_KEY"),
+        (status(403), "refused the key"),
+        (status(404, "no model m"), r"check proposer\.model.*no model m"),
+        (status(429, "pay", type="insufficient_quota"), "no credit left"),
+        (status(400, "what is max_tokens? use max_completion_tokens"), "use max_completion_tokens"),
+    ],
+)
+def test_what_no_waiting_mends_stops_the_search(trouble, message):
+    with chat_server(trouble) as server, pytest.raises(UserError, match=message) as raised:
+        ask(server, 1)
+    assert len(server.bodies) == 1
+    assert KEY not in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (says(""), "empty"),
+        (says(None), "empty"),
+        (says(None, refusal="I won't\nwrite that"), "refused: I won't write that"),
+        (says("def compute", reason="length"), "cut off"),
+        (says(ANSWER, reason="content_filter"), "content filter"),
+        (says("This is prose. " * 140_000), "2100000 characters"),
+        (raw(b'{"choices": [null]}'), "empty"),
+        (raw(b'{"choices": [{"message": 7}]}'), "empty"),
+    ],
+)
+def test_an_answer_that_cant_be_used_is_an_error_and_is_paid(reply, error):
+    accounting = Accounting()
+    with chat_server(reply) as server:
+        (answer,) = ask(server, 1, accounting)
+    assert answer.text is None and error in answer.error and "\n" not in answer.error
+    assert accounting.totals.calls == 1 and accounting.totals.prompt_tokens > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "source"),
+    [
+        ("I can't think of any.", None),
+        (f"Old:\n```python\nx = 1\n```\nNew:\n```python\n{CODE}```\n```\n$ run\n```", CODE),
+        (f"```python\nK = 2.0\n\n\ndef half(x):\n    return x / K\n\n\n{CODE}```", "def half"),
+        (f"{'Prose. ' * 20_000}\n```python\n{CODE}```", CODE),
+        ([{"type": "text", "text": ANSWER}], CODE),
+    ],
+)
+def test_code_is_found_in_what_the_server_says(text, source):
+    with chat_server(says(text)) as server:
+        (answer,) = ask(server, 1)
+    if source is None:
+        with pytest.raises(NoCode):
+            extract_reward(answer.text)
+    else:
+        assert source in extract_reward(answer.text)
+
+
+@pytest.mark.parametrize(
+    "usage", [None, {"prompt_tokens": -3}, {"prompt_tokens": "many"}, "x", {"prompt_tokens": True}]
+)
+def test_a_server_that_counts_no_tokens_is_estimated(usage):
+    accounting = Accounting()
+    with chat_server(says(ANSWER, usage=usage)) as server:
+        (answer,) = ask(server, 1, accounting)
+    assert answer.usage.estimated and answer.usage.completion_tokens > len(ANSWER) / 6
+    assert "estimated" in accounting.line
+
+
+def test_the_budget_stops_before_the_call_that_could_exceed_it(tmp_path):
+    spending = {"max_cost": 1.0, "prompt_price": 0.0, "completion_price": 10_000.0}
+    with chat_server(says(ANSWER)) as server:
+        options = {"answer_tokens": 25, "answers_per_call": 1, "spending": spending}
+        first = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        request = Request(1, (0, 1, 2, 3, 4, 5), 0, MESSAGES)
+        with pytest.raises(BudgetSpent, match=r"cost 0\.8000 of 1.*max_cost") as stopped:
+            first.propose(request)
+        # 20 tokens are paid per call, 25 may be: after four calls a fifth could make 105 of 100.
+        assert [a.text for a in stopped.value.answers] == [ANSWER] * 4
+        assert len(server.bodies) == 4
+        again = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        with pytest.raises(BudgetSpent):
+            again.propose(request)
+        assert len(server.bodies) == 4
+        options["spending"] = {**spending, "max_cost": 2.0}
+        more = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        assert [a.text for a in more.propose(request)] == [ANSWER] * 6
+        assert len(server.bodies) == 6
+    written = json.loads((tmp_path / "accounting.json").read_text())
+    assert written["calls"] == 6 and written["cost"] == pytest.approx(1.2)
+
+
+def test_near_the_budget_fewer_answers_are_asked_for_in_a_call():
+    with chat_server(honours_n) as server:
+        options = {"answer_tokens": 100, "spending": {"max_tokens": 350}}
+        with pytest.raises(BudgetSpent):
+            ask(server, 8, **options)
+    assert server.bodies[0]["n"] == 3
+
+
+def test_a_search_that_is_run_again_pays_for_nothing_twice(tmp_path):
+    request = Request(1, (0, 1, 2), 0, MESSAGES)
+    with chat_server(says(ANSWER)) as server:
+        options = {"answers_per_call": 1}
+        first = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        answers = first.propose(Request(1, (0, 1), 0, MESSAGES))
+        again = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        assert again.propose(request)[:2] == answers
+        assert again.propose(request)[2].text == ANSWER
+        assert len(server.bodies) == 3
+        assert again.accounting.totals.usage == Usage(300, 60)
+
+
+def test_the_key_is_in_no_file_no_message_and_no_log(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    echo = f"```python\n# {KEY}\n{CODE}```"
+    with chat_server(says(echo), status(500, f"your key {KEY}"), status(401, f"{KEY}!")) as server:
+        options = {"patience": {"retries": 0}}
+        proposer = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        shown = [repr(proposer.propose(Request(i, (0,), 0, MESSAGES))) for i in (1, 2)]
+        with pytest.raises(UserError) as raised:
+            proposer.propose(Request(3, (0,), 0, MESSAGES))
+    assert "[key]" in shown[0] and "[key]" in shown[1]
+    files = [path.read_text() for path in tmp_path.iterdir()]
+    text = "".join([*shown, *files, str(raised.value), repr(raised.value.__cause__), caplog.text])
+    assert len(files) == 2 and KEY not in text
+
+
+def test_a_server_that_needs_no_key_gets_none(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.setenv("OTHER_SECRET", KEY)
+    with chat_server(honours_n) as server:
+        assert ask(server, 1)[0].text
+        assert ask(server, 1, key_variable="OTHER_SECRET")[0].text
+    assert KEY not in str(server.headers[0])
+    assert server.headers[1]["authorization"] == f"Bearer {KEY}"
+
+
+def test_a_short_key_for_a_local_server_does_not_change_code(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "state")
+    with chat_server(says(ANSWER)) as server:
+        assert ask(server, 1)[0].text == ANSWER
+
+
+@pytest.mark.parametrize("value", [None, "", "two words", "ключ-ключ"])
+def test_a_key_that_is_missing_or_odd(monkeypatch, value):
+    monkeypatch.delenv("OPENAI_API_KEY")
+    if value is not None:
+        monkeypatch.setenv("OPENAI_API_KEY", value)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY") as raised:
+        OpenAIConfig("m").build(TASK, seed=0, accounting=Accounting())
+    assert not value or value not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base_url": "localhost:8000"},
+        {"base_url": "ftp://x/v1"},
+        {"base_url": "https://me:secret@host/v1"},
+        {"answer_tokens": 0},
+        {"temperature": -1.0},
+        {"spending": {"max_cost": 1.0}},
+        {"spending": {"prompt_price": 1.0}},
+        {"spending": {"max_tokens": -1}},
+        {"patience": {"timeout_s": 0.0}},
+        {"patience": {"first_wait_s": 9.0, "longest_wait_s": 1.0}},
+    ],
+)
+def test_a_wrong_configuration_is_refused(options):
+    with pytest.raises(ConfigError) as raised:
+        config(**{"url": "http://localhost/v1", **options, **_base(options)})
+    assert "secret" not in str(raised.value)
+
+
+def _base(options):
+    return {"url": options.pop("base_url")} if "base_url" in options else {}
+
+
+def test_without_the_package_the_message_names_it(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'embodied-icrl\[reward\]'"):
+        config("http://localhost/v1").build(TASK, seed=0, accounting=Accounting())
+
+
+def test_what_a_search_may_cost_is_said_before():
+    spending = {"prompt_price": 1.0, "completion_price": 4.0}
+    proposer = config("http://localhost/v1", spending=spending).build(
+        TASK, seed=0, accounting=Accounting()
+    )
+    line = proposer.expected_cost(Request(1, tuple(range(16)), 0, MESSAGES), 5)
+    assert line.startswith("5 iterations of 16 answers by m: about ") and "cost" in line
+    assert "estimated" in line and "\n" not in line
+
+
+def test_the_name_of_an_error_answer_is_kept_with_its_sample():
+    def second_is_cut(handler, body):
+        from tests.reward_search.chat_server import completion, send
+
+        reply = completion([ANSWER, "def", ANSWER])
+        reply["choices"][1]["finish_reason"] = "length"
+        send(handler, 200, json.dumps(reply).encode())
+
+    with chat_server(second_is_cut) as server:
+        answers = ask(server, 3)
+    assert [type(a) for a in answers] == [Answer] * 3
+    assert [(a.sample, a.text is None) for a in answers] == [(0, False), (1, True), (2, False)]
