@@ -10,17 +10,13 @@ from urllib.parse import quote
 from embodied_icrl.common.errors import RunError
 from embodied_icrl.common.files import atomic_write_text
 from embodied_icrl.reward_search.records import Candidate
-from embodied_icrl.reward_search.report_charts import curves, forest, iterations_chart
+from embodied_icrl.reward_search.report_charts import curves, iterations_chart
 from embodied_icrl.reward_search.report_code import candidate_code, generations
 from embodied_icrl.reward_search.report_data import (
-    BASELINES,
-    Headline,
     ReportData,
-    Result,
     Video,
-    headline,
-    human_normalised,
 )
+from embodied_icrl.reward_search.report_headline import headline_section
 from embodied_icrl.reward_search.report_html import (
     Child,
     Markup,
@@ -33,6 +29,7 @@ from embodied_icrl.reward_search.report_style import SCRIPT, STYLE, content_poli
 from embodied_icrl.reward_search.report_tables import (
     cost_table,
     failure_table,
+    finals_table,
     leaderboard,
     settings_table,
 )
@@ -40,8 +37,6 @@ from embodied_icrl.reward_search.report_tables import (
 __all__ = ["ReportData", "write_report"]
 
 MAX_EMBEDDED = 4 * 2**20  # bytes of one video
-
-_LABELS = {"human": "human-written", "sparse": "sparse"}
 
 
 def write_report(report: ReportData, path: str | Path) -> Path:
@@ -83,10 +78,10 @@ def render_report(data: ReportData, folder: Path) -> str:
         element("title", f"Reward search: {data.task}"),
         element("style", Markup(STYLE)),
     )
-    numbers = headline(data)
     sections: list[tuple[str, str, Markup | None]] = [
         ("videos", "Videos", _videos(data, folder)),
         ("leaderboard", "Leaderboard", _leaderboard(data)),
+        ("finals", "Final trainings", finals_table(data)),
         ("iterations", "Fitness over iterations", _iterations(data)),
         ("best", "The best reward", _best(data)),
         ("candidates", "All rewards", _candidates(data)),
@@ -99,7 +94,7 @@ def render_report(data: ReportData, folder: Path) -> str:
     links = [element("a", title, href=f"#{name}") for name, title, _ in shown]
     body = element(
         "body",
-        element("header", *_top(data), _headline(data, numbers)),
+        element("header", *_top(data), headline_section(data)),
         element("nav", *links, aria_label="Sections"),
         element(
             "main",
@@ -130,83 +125,6 @@ def _top(data: ReportData) -> list[Markup]:
         element("p", data.description, class_="lead"),
         element("ul", *chips, class_="chips"),
     ]
-
-
-def _headline(data: ReportData, numbers: Headline) -> Markup:
-    best = numbers.results.get(data.best or "")
-    if best is None:
-        return element("p", "No reward has been trained to the end yet.", class_="lead")
-    how = (
-        f"Mean of final trainings over {max(1, len(best.per_seed))} seed"
-        f"{'' if len(best.per_seed) == 1 else 's'}"
-        if numbers.final
-        else "From the search's own short trainings"
-    )
-    rows = [(_label(name, data), _kind(name), result) for name, result in numbers.results.items()]
-    if data.terms is not None and data.terms.id != data.best:
-        rows.insert(1, ("best of terms", "total", data.terms))
-    note = f"{how}, with 95% intervals. Fitness is {data.fitness_name}; no reward takes part in it."
-    return join(
-        element("div", *_cards(data, numbers, best), class_="cards"),
-        element("div", forest(rows), class_="panel"),
-        element("p", note, class_="faint"),
-        _against_terms(data, best),
-    )
-
-
-def _cards(data: ReportData, numbers: Headline, best: Result) -> list[Markup]:
-    cards = [_card(number(best.mean), f"fitness of the best reward, {best.id}")]
-    for name in BASELINES:
-        if name in numbers.results:
-            text = f"fitness of the {_LABELS[name]} reward"
-            cards.append(_card(number(numbers.results[name].mean), text))
-    if numbers.normalised is not None:
-        mean, low, high = numbers.normalised
-        bounds = f", interval {number(low)} to {number(high)}" if low is not None else ""
-        text = f"human-normalised score{bounds}: (best − sparse) / |human − sparse|"
-        cards.append(_card(number(mean), text))
-    return cards
-
-
-def _card(value: str, text: str) -> Markup:
-    return element("div", element("b", value), element("span", text), class_="card")
-
-
-def _against_terms(data: ReportData, best: Result) -> Markup | None:
-    """How far the language model is from the search that needs none."""
-    if not data.language_model:
-        text = (
-            "No language model took part: the rewards were composed from the declared fields by "
-            "a seeded search (terms)."
-            if data.proposer.startswith("terms")
-            else "The answers come from a transcript: no language model was asked in this run."
-        )
-        return element("p", text)
-    if data.terms is None:
-        return element("p", "How far it beats the search without a model (terms) is not known: "
-                            "run the search with the proposer terms on the same task.",
-                       class_="faint")  # fmt: skip
-    lead = best.mean - data.terms.mean
-    words = "above" if lead > 0 else "below"
-    text = (
-        f"The language model's best reward is {number(abs(lead))} {words} the best of the search "
-        f"without a model (terms: {interval(data.terms.mean, data.terms.low, data.terms.high)})"
-    )
-    baselines = {c.id: c.fitness for c in data.candidates if c.id in BASELINES}
-    human, sparse = baselines.get("human"), baselines.get("sparse")
-    if human is not None and sparse is not None:
-        scores = [human_normalised(v, human, sparse) for v in (best.mean, data.terms.mean)]
-        if scores[0] is not None and scores[1] is not None:
-            text += f", {number(abs(scores[0] - scores[1]))} in human-normalised score"
-    return element("p", f"{text}.")
-
-
-def _label(name: str, data: ReportData) -> str:
-    return f"best: {name}" if name == data.best else _LABELS.get(name, name)
-
-
-def _kind(name: str) -> str:
-    return name if name in BASELINES else "best"
 
 
 def _videos(data: ReportData, folder: Path) -> Markup | None:

@@ -13,7 +13,7 @@ from embodied_icrl.reward_search.report_data import BASELINES, Result
 from embodied_icrl.reward_search.report_html import Markup, element, interval, number
 
 MAX_POINTS = 200  # of one curve
-TOO_LARGE = 1e100  # NaN is not below it either
+TOO_LARGE = 1e100  # for a drawing; NaN is not below it either
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Axis:
 
 def axis(values: Sequence[float], first: float, last: float, margin: float = 0.06) -> Axis:
     """An axis that holds all values, with a margin as a share of them; never of length 0."""
-    low, high = min(values, default=0.0), max(values, default=1.0)
+    low = max(min(values, default=0.0), -TOO_LARGE)
+    high = min(max(values, default=1.0), TOO_LARGE)
     least = 1e-9 * max(1.0, abs(low), abs(high))
     room = margin * (high - low) if high - low > least else max(0.05 * abs(high), 1e-6)
     return Axis(low - room, high + room, first, last)
@@ -125,7 +126,7 @@ def iterations_chart(candidates: Sequence[Candidate], best: str | None) -> Marku
 
 def curve(name: str, steps: Sequence[float], values: Sequence[float], kind: str = "own") -> Markup:
     """One value along training, small; with its first, last, least and greatest value in words."""
-    pairs = [(s, v) for s, v in zip(steps, values) if max(abs(s), abs(v)) < TOO_LARGE]
+    pairs = [(s, v) for s, v in zip(steps, values) if abs(s) < TOO_LARGE > abs(v)]
     if not pairs:
         return element("figure", element("figcaption", f"{name}: no value that can be drawn"))
     if len(pairs) > MAX_POINTS:

@@ -93,7 +93,8 @@ class ReportData:
         candidates: all of them, with the baselines `human` and `sparse` and perhaps `init`.
         best: id of the best candidate so far.
         finals: final trainings, of the best and of baselines.
-        terms: the best fitness that `terms` reached on this task, where it is known.
+        terms: what the best reward of `terms` reached on this task in final trainings, where that
+            is known.
         costs: one entry per iteration.
         currency, money_budget: of the costs; None without a budget.
         reflections: what writers were told of the best reward, by the iteration it came from.

@@ -104,6 +104,22 @@ def _number(text: str, value: float | None) -> Markup:
     return element("td", text, class_="n", data_sort="" if value is None else repr(value))
 
 
+def finals_table(data: ReportData) -> Markup | None:
+    """The final trainings, seed by seed."""
+    if not data.finals:
+        return None
+    rows = [
+        element(
+            "tr",
+            element("td", result.id, class_="id"),
+            element("td", interval(result.mean, result.low, result.high), class_="n"),
+            element("td", ", ".join(map(number, result.per_seed)), class_="why"),
+        )
+        for result in data.finals
+    ]
+    return table(("reward", "fitness#", "of each seed"), rows, label="Final trainings")
+
+
 def failure_table(data: ReportData) -> Markup:
     """Why candidates were refused, failed or stopped."""
     groups = failures(data.written)

@@ -138,7 +138,9 @@ def test_the_page_has_what_a_reader_needs(tmp_path):
         assert text.count(candidate.id) >= 2  # in the leaderboard and below
     for words in (
         data.description, data.sandbox, data.command, "0.930 [0.890, 0.960]", "1.097",
-        "0.090 above the best of the search without a model", "Pearson 0.710", "Spearman 0.830",
+        "0.090 above the best of the search without a model",
+        "0.125 in human-normalised score", "Their intervals overlap", "0.910, 0.930, 0.950",
+        "Pearson 0.710", "Spearman 0.830",
         "openai: a-model (language model)", "no result within 30 s", "clock decided",
         "A person's words to iteration 3", "task.horizon", "budget was 1 USD", "270,000",
     ):  # fmt: skip
@@ -163,6 +165,12 @@ def test_a_worse_model_is_said_to_be_worse(tmp_path):
     assert "0.060 below the best of the search without a model" in text
 
 
+def test_short_trainings_are_not_compared_with_final_ones(tmp_path):
+    shown = page(tmp_path, finals=()).text
+    assert "is not known yet" in shown and "best of terms" not in shown
+    assert "From the search's own short trainings" in shown
+
+
 def test_a_weak_sandbox_is_marked(tmp_path):
     chips = page(tmp_path, sandbox="weak: limits").all("li")
     assert any(chip.get("class") == "warn" for chip in chips)
@@ -177,9 +185,10 @@ def test_a_weak_sandbox_is_marked(tmp_path):
         {"candidates": (Candidate("i1_s00", 1),), "best": "i1_s00", "status": "running"},
         {"candidates": (trained("i1_s00", 1, 0.0), trained("i1_s01", 1, 0.0)), "best": "i1_s00"},
         {"candidates": (trained("i1_s00", 1, -1e9),), "best": "i1_s00"},
+        {"candidates": (trained("i1_s00", 1, 1e300), trained("i1_s01", 1, -1e300))},
         {"best": "not there", "finals": ()},
     ],
-    ids=["none", "baseline", "waiting", "equal", "negative", "lost"],
+    ids=["none", "baseline", "waiting", "equal", "negative", "huge", "lost"],
 )
 def test_any_state_of_a_search_has_a_report(changes, tmp_path):
     empty = {"best": None, "finals": (), "costs": (), "settings": {}, "reflections": {}}
