@@ -129,14 +129,14 @@ class Terms:
         """Less distance between a hand and what it should touch."""
         return [
             Term("distance", _names(pair), self._weight(pair[0], 0.15, 0.6))
-            for pair in self.roles.approaches[:MAX_APPROACHES]
+            for pair in self._chosen_approaches()
         ]
 
     def reach_peak(self) -> list[Term]:
         """A broad peak around what the hand should touch."""
         return [
             Term("within", _names(p), self._between(0.2, 0.8), self._scale(p[0], 0.3, 1.0))
-            for p in self.roles.approaches[:MAX_APPROACHES]
+            for p in self._chosen_approaches()
         ]
 
     def behind(self) -> list[Term]:
@@ -154,6 +154,14 @@ class Terms:
             for f in self.roles.grips[:1]
         ]
         return reach + grips
+
+    def _chosen_approaches(self) -> list[tuple[Field, Field]]:
+        """All of a few; of more, two of them, drawn."""
+        approaches = self.roles.approaches
+        if len(approaches) <= MAX_APPROACHES:
+            return list(approaches)
+        chosen = self.rng.choice(len(approaches), MAX_APPROACHES, replace=False)
+        return [approaches[index] for index in sorted(chosen.tolist())]
 
     def _triples(self) -> list[tuple[Field, tuple[str, ...]]]:
         goals = {place.name: goal for place, goal in self.roles.pairs}
@@ -173,7 +181,7 @@ class Terms:
         ]
 
     def _gate(self) -> Gate:
-        hand, thing = self.roles.approaches[0]
+        hand, thing = self.roles.approaches[int(self.rng.integers(len(self.roles.approaches)))]
         return Gate((hand.name, thing.name), self._scale(hand, 0.2, 0.5))
 
     # Small costs.

@@ -19,6 +19,7 @@ _HANDS = words("""
     hand finger fingers fingertip fingertips gripper tip tips palm pusher wrist effector tool arm
     thumb
 """)
+_SURE_HANDS = _HANDS - {"tip", "tips", "arm", "tool"}  # many things have tips
 _ERRORS = words("distance error offset difference gap")
 _KINDS = words("position positions angle angles orientation pose point location")
 _RATES = words("velocity velocities speed speeds rate")
@@ -58,13 +59,13 @@ def find_roles(fields: Sequence[Field]) -> Roles:
     actions = [f for f in fields if "action" in _words(f.name)]
     speeds = [f for f in fields if "/s" in f.unit or "velocity" in _words(f.name)]
     rest = [f for f in fields if f not in actions and f not in speeds]
-    errors = [f for f in rest if _ERRORS & set(_words(f.name))]
+    errors = [f for f in rest if _is_error(f)]
     goals = [f for f in rest if f not in errors and _is_goal(f)]
     places = [f for f in rest if f not in errors and f not in goals]
     pairs = [pair for goal in goals for pair in _best_pair(goal, places)]
     moved = [field for field, _ in pairs]
     approaches = list(_approaches(places, moved))
-    grips = [f for f in places if not f.shape and f.unit == "m" and _HANDS & _said(f)]
+    grips = [f for f in places if _is_grip(f)]
     used = [*moved, *grips, *(f for pair in approaches for f in pair)]
     return Roles(
         tuple(pairs),
@@ -98,6 +99,18 @@ def _said(field: Field) -> set[str]:
     return {*_words(field.name), *_words(field.meaning)}
 
 
+def _is_grip(field: Field) -> bool:
+    """How far a hand is open, as a number."""
+    name = _words(field.name)
+    return not field.shape and "opening" in name and bool(_SURE_HANDS & set(name))
+
+
+def _is_error(field: Field) -> bool:
+    left = re.search(r"\b(to|from) (the|its) (target|goal)\b", field.meaning)
+    is_position = _GOAL_NAMES & set(_words(field.name))
+    return bool(_ERRORS & set(_words(field.name)) or (left and not is_position))
+
+
 def _is_goal(field: Field) -> bool:
     return bool(
         _GOAL_NAMES & set(_words(field.name)) or _GOAL_MEANINGS & set(_words(field.meaning))
@@ -128,7 +141,7 @@ def _approaches(places: Sequence[Field], moved: Sequence[Field]) -> Iterable[tup
     for hand in hands:
         for other in points:
             one_is_single = min(len(hand.shape), len(other.shape)) == 1
-            both_hands = other in hands and len(other.shape) == len(hand.shape)
+            both_hands = other in hands and _SURE_HANDS & set(_words(other.name))
             fits = hand.shape[-1] == other.shape[-1] and one_is_single and not both_hands
             if other is not hand and fits and (other, hand) not in seen:
                 seen.append((hand, other))
