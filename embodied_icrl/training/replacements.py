@@ -41,8 +41,8 @@ class Replacements:
         if self.done == self.limit:
             if self.limit:
                 error.add_note(
-                    f"trainer.max_worker_restarts={self.limit} fresh workers have been used up; the "
-                    "same command goes on from the last checkpoint, if there is one"
+                    f"trainer.max_worker_restarts={self.limit} fresh workers have been used up; "
+                    "the same command goes on from the last checkpoint, if there is one"
                 )
             raise error
         self.done += 1
