@@ -1,7 +1,8 @@
 """torch without its compiler: a short training would spend a third of its time on importing it.
 
 Optimisers import `torch._dynamo` only to be left alone by it. For child processes that train and
-compile nothing; whoever needs more of the compiler than that still gets the real one.
+compile nothing; whoever needs more of the compiler than that still gets the real one. Where torch
+is loaded already, it stays as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-import torch
+_IS_FIRST = "torch" not in sys.modules
+
+import torch  # noqa: E402
 
 __all__ = ["torch"]
 
@@ -37,12 +40,12 @@ class _NoCompiler(ModuleType):
 
 
 def _replace_compiler() -> None:
-    if _NAME not in sys.modules:
-        stand_in: Any = _NoCompiler(_NAME)
-        sys.modules[_NAME] = stand_in
-        torch._dynamo = stand_in  # type: ignore[attr-defined,unused-ignore]
+    stand_in: Any = _NoCompiler(_NAME)
+    sys.modules[_NAME] = stand_in
+    torch._dynamo = stand_in  # type: ignore[attr-defined,unused-ignore]
     # stable-baselines3's logger would import TensorBoard, which nobody looks at here.
-    sys.modules.setdefault("torch.utils.tensorboard", None)  # type: ignore[arg-type]
+    sys.modules["torch.utils.tensorboard"] = None  # type: ignore[assignment]
 
 
-_replace_compiler()
+if _IS_FIRST:
+    _replace_compiler()
