@@ -50,9 +50,8 @@ class ObjectNav(BatchedTrialEnv):
 
     splits = SPLITS
     state_names = (
-        "_target", "_origin", "start_yaw", "_hits", "_path", "_distance", "_shortest", "_touch",
-        "_position", "_yaw", "_tilt",
-        "_oracle_tabu", "_oracle_place", "_oracle_went",
+        "_target", "_origin", "_hits", "_path", "_distance", "_shortest", "_touch",
+        "_position", "_yaw", "_tilt", "_oracle_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -128,7 +127,6 @@ class ObjectNav(BatchedTrialEnv):
         # Middles (x, z) of the instances that are asked for; infinite where there are fewer.
         self._middles = np.full((n, 1, 2), np.inf)
         self._origin = np.zeros((n, 3))  # x, z and yaw of the trial's first pose
-        self.start_yaw = np.zeros(n)
         self._hits = np.zeros(n, dtype=np.int64)
         self._touch = np.zeros(n, dtype=bool)
         self._path = np.zeros(n)
@@ -137,8 +135,7 @@ class ObjectNav(BatchedTrialEnv):
         # Where saved states keep the simulator's poses; the simulator has the true ones.
         self._position, self._yaw, self._tilt = np.zeros((n, 3)), np.zeros(n), np.zeros(n)
         self._oracle = Oracle(self.config, n)
-        self._oracle_tabu, self._oracle_place = self._oracle.tabu, self._oracle.place
-        self._oracle_went = self._oracle.went
+        self._oracle_wanted = self._oracle.wanted
 
     @property
     def targets(self) -> np.ndarray:
@@ -256,7 +253,6 @@ class ObjectNav(BatchedTrialEnv):
         first = episodes == 0
         self._origin[rows[first], :2] = positions[first][:, ::2]
         self._origin[rows[first], 2] = yaw[first]
-        self.start_yaw[rows] = yaw
         self._hits[rows], self._path[rows], self._touch[rows] = 0, 0.0, False
         self._oracle.begin(rows)
         self._distance[rows] = self.simulator.distance(self._target)[rows]
@@ -296,6 +292,7 @@ class ObjectNav(BatchedTrialEnv):
         running = ~self._ended
         steps = np.where(running, self._action_step[actions], 0.0)
         self._path += simulator.forward(steps)
+        self._oracle.moved(steps > 0)
         self._touch = simulator.collided & (steps > 0)
         self._hits += self._touch
         tilt = simulator.tilt

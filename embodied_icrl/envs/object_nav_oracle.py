@@ -11,123 +11,134 @@ from embodied_icrl.envs.object_nav_config import ObjectNavConfig
 if TYPE_CHECKING:
     from embodied_icrl.envs.object_nav import ObjectNav
 
-# Forward is taken as it is if it saves at least this share of what the best heading saves.
-_GOOD_ENOUGH = 0.75
-_TURN_COST = 0.01
-_MOVED = 0.02
+# Metres that a turn counts as, and that going straight on may lose against the best heading.
+_TURN_COST, _SLACK = 0.03, 0.04
+# A step that moves less than this has failed, metres.
+_MOVED = 0.03
+# What a place counts for at which the agent has looked in vain, metres.
+_IN_VAIN = 1.0
+_CELL = 0.1
+
+Place = tuple[int, int]
 
 
 class Oracle:
     """A follower of shortest paths that knows the house.
 
-    Of the headings that turns lead to, it takes the one whose next step saves the most walking
-    distance, unless the present one is almost as good. Where it stands on the goal it turns and
-    tilts the camera towards the instance, and stops when that would succeed. Where too little of
-    the instance shows, it walks on towards it.
+    At each new place it tries out where a step in every heading ends, with the simulator's own
+    collisions, and takes the heading that leaves the shortest walk. Where none makes it shorter,
+    as before a gap that is hardly wider than the agent, it corrects what it thinks of the place
+    and goes on from the next best: learning real-time A* (Korf 1990), which never stays in a dead
+    end. On the goal it turns and tilts the camera to the instance, and stops if that succeeds.
 
     Attributes:
-        tabu: int64 `[env]`, bit set of headings in which it failed to move from where it is.
-        place: float64 `[env, 3]`, where it was at its last action.
-        went: int64 `[env]`, heading of its last action if that was forward, else -1.
+        wanted: float64 `[env]`, the yaw to take the next step in, NaN where it must choose first.
     """
 
     def __init__(self, config: ObjectNavConfig, num_envs: int) -> None:
         self.config = config
-        names = {name: number for number, name in enumerate(config.actions)}
-        self._names = names
+        self._names = {name: number for number, name in enumerate(config.actions)}
         self._turn = np.radians(config.turn_angle)
         half = max(1, round(180.0 / config.turn_angle))
-        self._turns = np.arange(-half + 1, half + 1)
+        turns = np.arange(-half + 1, half + 1)
+        self._turns = turns[np.argsort(np.abs(turns), kind="stable")]
         self._arrived = config.forward_step / 2 + 0.02
-        self.tabu = np.zeros(num_envs, dtype=np.int64)
-        self.place = np.zeros((num_envs, 3))
-        self.went = np.full(num_envs, -1, dtype=np.int64)
+        self.wanted = np.full(num_envs, np.nan)
+        self._learned: list[dict[Place, float]] = [{} for _ in range(num_envs)]
 
     def begin(self, rows: np.ndarray) -> None:
         """Episodes begin in `rows`."""
-        self.tabu[rows], self.went[rows] = 0, -1
+        self.wanted[rows] = np.nan
+        for row in rows:
+            self._learned[row] = {}
 
     def act(self, env: ObjectNav, mask: np.ndarray) -> np.ndarray:
-        """Actions `[env]`; rows outside of the mask turn or go ahead."""
+        """Actions `[env]`; rows outside of the mask hold any."""
         actions = np.zeros(env.num_envs, dtype=np.int64)
+        may, distance = env.may_succeed(), env.simulator.distance(env.targets)
+        walking = []
         for row in np.flatnonzero(mask):
-            actions[row] = self._act(env, int(row))
+            action = None
+            if "stop" in self._names and may[row] and env.would_succeed(int(row)):
+                action = self._names["stop"]
+            elif self._left(int(row), env.simulator.positions[row], distance[row]) < self._arrived:
+                action = self._face(env, int(row))
+            if action is None:
+                walking.append(int(row))
+            else:
+                actions[row] = action
+        rows = np.array(walking, dtype=np.int64)
+        self._choose(env, rows[np.isnan(self.wanted[rows])], distance)
+        for row in rows:
+            off = _wrap(self.wanted[row] - env.simulator.yaw[row])
+            k = round(float(off / self._turn))
+            actions[row] = self._turn_action(k) if k else self._names["forward"]
         return actions
 
-    def _act(self, env: ObjectNav, row: int) -> int:
+    def moved(self, rows: np.ndarray) -> None:
+        """The agents `rows` are at a new place."""
+        self.wanted[rows] = np.nan
+
+    def _choose(self, env: ObjectNav, rows: np.ndarray, distance: np.ndarray) -> None:
+        """Choose the headings of agents `rows`."""
+        if not rows.size:
+            return
         simulator = env.simulator
-        if self.went[row] >= 0:
-            moved = np.abs(simulator.positions[row] - self.place[row]).max() > _MOVED
-            self.tabu[row] = 0 if moved else self.tabu[row] | 1 << self.went[row]
-        self.place[row], self.went[row] = simulator.positions[row], -1
-        if "stop" in self._names and env.may_succeed()[row] and env.would_succeed(row):
-            return self._names["stop"]
-        goal = int(env.targets[row])
-        here = simulator.positions[row][None]
-        distance = float(simulator.distances_from(row, goal, here)[0])
-        if distance > self._arrived:
-            return self._follow(env, row, goal, distance)
-        action = self._face(env, row, goal)
-        return self._nearer(env, row) if action is None else action
+        place, yaw, tilt = (
+            a[rows].copy() for a in (simulator.positions, simulator.yaw, simulator.tilt)
+        )
+        steps = np.zeros(env.num_envs)
+        steps[rows] = self.config.forward_step
+        values = np.full((len(self._turns), rows.size), np.inf)
+        for i, k in enumerate(self._turns):
+            simulator.place(rows, place, yaw + k * self._turn, tilt)
+            moved = simulator.forward(steps)[rows]
+            left = simulator.distance(env.targets)[rows]
+            for j, row in enumerate(rows):
+                if moved[j] >= _MOVED:
+                    there = self._left(int(row), simulator.positions[row], left[j])
+                    values[i, j] = self.config.forward_step + there + _TURN_COST * abs(k)
+            if i == 0 and (values[0] <= distance[rows] + _SLACK).all():
+                break
+        simulator.place(rows, place, yaw, tilt)
+        for j, row in enumerate(rows):
+            best = int(values[:, j].argmin())
+            best = 0 if values[0, j] <= values[best, j] + _SLACK else best
+            self.wanted[row] = yaw[j] + self._turns[best] * self._turn
+            if np.isfinite(values[best, j]):
+                self._learn(int(row), place[j], float(values[best, j]))
 
-    def _nearer(self, env: ObjectNav, row: int) -> int:
-        """Ahead, to where more may be seen; another way where that failed before."""
-        yaw = float(env.simulator.yaw[row])
-        if not self.tabu[row] >> self._heading(env, row, yaw) & 1:
-            return self._step(env, row, yaw)
-        return self._turn_action(1)
+    def _left(self, row: int, place: np.ndarray, distance: float) -> float:
+        """What is left to walk from a place `[3]`: the distance, or more if it has learned so."""
+        return max(float(distance), self._learned[row].get(_cell(place), 0.0))
 
-    def _face(self, env: ObjectNav, row: int, goal: int) -> int | None:
-        """The action that brings an instance nearer to the middle of the view, if one does."""
-        simulator, house = env.simulator, env.houses[row]
+    def _learn(self, row: int, place: np.ndarray, left: float) -> None:
+        known = self._learned[row]
+        known[_cell(place)] = max(left, known.get(_cell(place), 0.0))
+
+    def _face(self, env: ObjectNav, row: int) -> int | None:
+        """The action that brings an instance nearer to the middle of the view; None: it is there,
+        and the place is marked as one from which it can't be seen."""
+        simulator, house, goal = env.simulator, env.houses[row], int(env.targets[row])
         here = simulator.positions[row]
         offsets = house.goals[goal] - here
         nearest = int((offsets[:, ::2] ** 2).sum(axis=1).argmin())
         x, y, z = house.centres[house.goal_instances[goal][nearest]] - here
-        k = round(_wrap(np.arctan2(-x, -z) - simulator.yaw[row]) / self._turn)
+        k = round(float(_wrap(np.arctan2(-x, -z) - simulator.yaw[row]) / self._turn))
         if k:
             return self._turn_action(k)
         body = self.config.body
         ahead = max(np.hypot(x, z) - body.camera_ahead, 0.05)
         lowest, highest = np.radians([self.config.tilt_lowest, self.config.tilt_highest])
         wanted = np.clip(np.arctan2(y - body.camera_height, ahead), lowest, highest)
-        # A half step more than half, so that a tilt between two steps does not go to and fro.
+        # A little more than half a step, so that a tilt between two steps does not go to and fro.
         steps = (wanted - simulator.tilt[row]) / np.radians(self.config.look_angle)
-        if steps > 0.6:
-            return self._names.get("look_up")
-        return self._names.get("look_down") if steps < -0.6 else None
-
-    def _follow(self, env: ObjectNav, row: int, goal: int, distance: float) -> int:
-        simulator = env.simulator
-        yaw = simulator.yaw[row] + self._turns * self._turn
-        ends = np.repeat(simulator.positions[row][None], len(yaw), axis=0)
-        ends[:, 0] -= self.config.forward_step * np.sin(yaw)
-        ends[:, 2] -= self.config.forward_step * np.cos(yaw)
-        saved = distance - simulator.distances_from(row, goal, ends)
-        allowed = np.array([not self.tabu[row] >> self._heading(env, row, y) & 1 for y in yaw])
-        saved = np.where(allowed, saved, -np.inf)
-        if not (saved > 0).any():
-            off = np.abs(_wrap(yaw - simulator.way(env.targets)[row]))
-            return self._towards(env, row, int(np.where(allowed, off, np.inf).argmin()))
-        best = int((saved - _TURN_COST * np.abs(self._turns)).argmax())
-        straight = int(np.flatnonzero(self._turns == 0)[0])
-        good = saved[straight] >= _GOOD_ENOUGH * saved[best]
-        return self._towards(env, row, straight if good else best)
-
-    def _towards(self, env: ObjectNav, row: int, index: int) -> int:
-        """The next action on the way to heading number `index` of `_turns`, and then ahead."""
-        k = int(self._turns[index])
-        return self._turn_action(k) if k else self._step(env, row, float(env.simulator.yaw[row]))
-
-    def _step(self, env: ObjectNav, row: int, yaw: float) -> int:
-        self.went[row] = self._heading(env, row, yaw)
-        return self._names["forward"]
-
-    def _heading(self, env: ObjectNav, row: int, yaw: float) -> int:
-        """A number for a heading that is the same whenever the agent has it in this trial."""
-        count = max(1, round(2 * np.pi / self._turn))
-        steps = round(float(yaw - env.start_yaw[row]) / float(self._turn))
-        return int(steps % count % 60)
+        look = self._names.get("look_up" if steps > 0 else "look_down")
+        if abs(steps) > 0.6 and look is not None:
+            return look
+        self._learn(row, here, _IN_VAIN)
+        self.wanted[row] = np.nan
+        return None
 
     def _turn_action(self, k: int) -> int:
         """The action that begins `k` turns to the left; the long way round if there is no other."""
@@ -135,6 +146,10 @@ class Oracle:
         return self._names[wanted if wanted in self._names else other]
 
 
-def _wrap(angle: np.ndarray | float) -> np.ndarray | float:
+def _cell(place: np.ndarray) -> Place:
+    return round(float(place[0]) / _CELL), round(float(place[2]) / _CELL)
+
+
+def _wrap(angle: float) -> float:
     """An angle in [-pi, pi)."""
-    return (angle + np.pi) % (2 * np.pi) - np.pi
+    return float((angle + np.pi) % (2 * np.pi) - np.pi)
