@@ -11,8 +11,16 @@ from numpy.typing import NDArray
 
 from embodied_icrl.manipulation.render import Picture, RenderWindow, Scene, View
 
-# Learns each of our small tasks in about 20 seconds of one core, 140,000 steps.
-PPO = {"n_steps": 128, "batch_size": 512, "n_epochs": 8, "learning_rate": 2e-3, "gamma": 0.95}
+# Learns each of our small tasks, with 16 environments, in about 20 seconds of one core. The limit on
+# the divergence is what keeps the high learning rate from ruining one training in three.
+PPO = {
+    "n_steps": 64,
+    "batch_size": 512,
+    "n_epochs": 8,
+    "learning_rate": 2e-3,
+    "gamma": 0.95,
+    "target_kl": 0.04,
+}
 ABOVE = View((0.0, 0.0, 0.0), 1.0, azimuth=90.0, elevation=-90.0, sites=True)
 
 

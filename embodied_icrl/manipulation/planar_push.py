@@ -56,9 +56,9 @@ class PlanarPush(Task):
     )
     human_reward: ClassVar[str] = HUMAN_REWARD
     sparse_reward: ClassVar[str] = SPARSE_REWARD
-    quick: ClassVar[Budget] = Budget(140_000, "ppo", 8, PPO)
+    quick: ClassVar[Budget] = Budget(120_000, "ppo", 16, PPO)
     view: ClassVar[View] = ABOVE
-    full: ClassVar[Budget] = Budget(500_000, "ppo", 8, PPO)
+    full: ClassVar[Budget] = Budget(500_000, "ppo", 16, PPO)
 
     horizon: int = 60
 

@@ -55,9 +55,9 @@ class PlanarReach(Task):
     )
     human_reward: ClassVar[str] = HUMAN_REWARD
     sparse_reward: ClassVar[str] = SPARSE_REWARD
-    quick: ClassVar[Budget] = Budget(140_000, "ppo", 8, PPO)
+    quick: ClassVar[Budget] = Budget(120_000, "ppo", 16, PPO)
     view: ClassVar[View] = ABOVE
-    full: ClassVar[Budget] = Budget(500_000, "ppo", 8, PPO)
+    full: ClassVar[Budget] = Budget(500_000, "ppo", 16, PPO)
 
     def make_env(self) -> PhysicsEnv:
         """The arm; a joint does at most 3 rad/s, an action lasts 0.04 s."""

@@ -57,9 +57,9 @@ class ValveTurn(Task):
     )
     human_reward: ClassVar[str] = HUMAN_REWARD
     sparse_reward: ClassVar[str] = SPARSE_REWARD
-    quick: ClassVar[Budget] = Budget(140_000, "ppo", 8, PPO)
+    quick: ClassVar[Budget] = Budget(120_000, "ppo", 16, PPO)
     view: ClassVar[View] = replace(ABOVE, distance=0.6)
-    full: ClassVar[Budget] = Budget(500_000, "ppo", 8, PPO)
+    full: ClassVar[Budget] = Budget(500_000, "ppo", 16, PPO)
 
     horizon: int = 60
 
