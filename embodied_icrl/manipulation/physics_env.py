@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from embodied_icrl.manipulation.render import Picture, RenderWindow, Scene, View
 
-# Learns each of our small tasks, with 16 environments, in about 20 seconds of one core. The limit on
-# the divergence is what keeps the high learning rate from ruining one training in three.
+# Learns each of our small tasks, with 16 environments, in about 20 seconds of one core. The limit
+# on the divergence keeps the high learning rate from ruining a training now and then.
 PPO = {
     "n_steps": 64,
     "batch_size": 512,
