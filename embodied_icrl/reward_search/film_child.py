@@ -24,7 +24,7 @@ from embodied_icrl.reward_search.findings import printable
 MAX_STATES = 2000  # of one policy, handed back
 PAUSE_S = 1.0  # at the end of an episode
 PICTURE = (400, 300)
-_MARGIN, _TOP, _STRIP = 16, 74, 64
+_MARGIN, _TOP = 16, 108  # the numbers stand above: players cover the lower edge
 
 
 @dataclass
@@ -118,7 +118,7 @@ def _some(states: list[list[float]]) -> list[list[float]]:
 def _write(players: Sequence[Player], task: Task, episodes: int, path: Path) -> None:
     fps = _frame_rate(players[0].env)
     width = _MARGIN + len(players) * (PICTURE[0] + _MARGIN)
-    size = (width, _TOP + PICTURE[1] + _STRIP)
+    size = (width, _TOP + PICTURE[1] + _MARGIN)
     with VideoWriter(path, fps, size) as writer:
         for episode in range(episodes):
             for player in players:
@@ -154,13 +154,12 @@ def _frame(
 
 def _panel(canvas: Canvas, player: Player, task: Task, left: int) -> None:
     width, height = PICTURE
-    canvas.text((left, 40), player.caption, size=18, bold=True, width=width)
-    canvas.picture((left, _TOP, width, height), player.env.render(width, height))
+    canvas.text((left, 38), player.caption, size=18, bold=True, width=width)
+    canvas.text((left, 68), f"step {len(player.met)} of {task.horizon}", size=15)
     text, colour = _status(player)
-    canvas.text((left, _TOP + height + 26), f"step {len(player.met)} of {task.horizon}", size=15)
-    place = (left + width, _TOP + height + 26)
-    canvas.text(place, text, size=15, bold=True, colour=colour, anchor="ra")
-    _timeline(canvas, player, task.horizon, (left, _TOP + height + 10))
+    canvas.text((left + width, 68), text, size=15, bold=True, colour=colour, anchor="ra")
+    _timeline(canvas, player, task.horizon, (left, 92))
+    canvas.picture((left, _TOP, width, height), player.env.render(width, height))
 
 
 def _status(player: Player) -> tuple[str, tuple[int, int, int]]:

@@ -12,10 +12,7 @@ from embodied_icrl.common.files import atomic_write_text
 from embodied_icrl.reward_search.records import Candidate
 from embodied_icrl.reward_search.report_charts import curves, iterations_chart
 from embodied_icrl.reward_search.report_code import candidate_code, generations
-from embodied_icrl.reward_search.report_data import (
-    ReportData,
-    Video,
-)
+from embodied_icrl.reward_search.report_data import ReportData, Video
 from embodied_icrl.reward_search.report_headline import headline_section
 from embodied_icrl.reward_search.report_html import (
     Child,
@@ -85,7 +82,7 @@ def render_report(data: ReportData, folder: Path) -> str:
         ("iterations", "Fitness over iterations", _iterations(data)),
         ("best", "The best reward", _best(data)),
         ("candidates", "All rewards", _candidates(data)),
-        ("failures", "Failures", failure_table(data)),
+        ("failures", "Failures and early stops", failure_table(data)),
         ("reflections", "What the writer was told", _told(data)),
         ("cost", "Cost", cost_table(data)),
         ("settings", "Settings", _settings(data)),
@@ -150,8 +147,10 @@ def _video(video: Video, folder: Path) -> Markup:
 
 
 def _leaderboard(data: ReportData) -> Markup:
+    known = any(candidate.low is not None for candidate in data.candidates)
+    intervals = ", with 95% intervals" if known else ""
     note = (
-        "Fitness in the search's own short trainings, with 95% intervals; "
+        f"Fitness in the search's own short trainings{intervals}; "
         "normalised is (fitness − sparse) / |human − sparse|."
     )
     return join(element("p", note, class_="faint"), leaderboard(data))

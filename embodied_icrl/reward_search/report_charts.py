@@ -43,7 +43,7 @@ def axis(values: Sequence[float], first: float, last: float, margin: float = 0.0
     low = max(min(values, default=0.0), -TOO_LARGE)
     high = min(max(values, default=1.0), TOO_LARGE)
     least = 1e-9 * max(1.0, abs(low), abs(high))
-    room = margin * (high - low) if high - low > least else max(0.05 * abs(high), 1e-6)
+    room = margin * (high - low) if high - low > least else 0.05 * abs(high) or 1.0
     return Axis(low - room, high + room, first, last)
 
 

@@ -22,16 +22,18 @@ def headline_section(data: ReportData) -> Markup:
     best = numbers.results.get(data.best or "")
     if best is None:
         return element("p", "No reward has been trained to the end yet.", class_="lead")
+    seeds = max(1, len(best.per_seed))
     how = (
-        f"Mean of final trainings over {max(1, len(best.per_seed))} seed"
-        f"{'' if len(best.per_seed) == 1 else 's'}"
+        f"Mean of final trainings over {seeds} seed{'' if seeds == 1 else 's'}"
         if numbers.final
         else "From the search's own short trainings"
     )
+    if any(result.low is not None for result in numbers.results.values()):
+        how += ", with 95% intervals"
     rows = [(_label(name, data), _kind(name), result) for name, result in numbers.results.items()]
     if data.terms is not None and data.language_model and numbers.final:
         rows.insert(1, ("best of terms", "total", data.terms))
-    note = f"{how}, with 95% intervals. Fitness is {data.fitness_name}; no reward takes part in it."
+    note = f"{how}. Fitness is {data.fitness_name}; no reward takes part in it."
     return join(
         element("div", *_cards(data, numbers, best), class_="cards"),
         element("div", forest(rows), class_="panel"),
@@ -51,6 +53,9 @@ def _cards(data: ReportData, numbers: Headline, best: Result) -> list[Markup]:
         bounds = f", interval {number(low)} to {number(high)}" if low is not None else ""
         text = f"human-normalised score{bounds}: (best − sparse) / |human − sparse|"
         cards.append(_card(number(mean), text))
+    elif all(name in numbers.results for name in BASELINES):
+        text = "human-normalised score: none, the human and the sparse reward are equally fit"
+        cards.append(_card(number(None), text))
     return cards
 
 

@@ -124,7 +124,7 @@ def failure_table(data: ReportData) -> Markup:
     """Why candidates were refused, failed or stopped."""
     groups = failures(data.written)
     if not groups:
-        return element("p", "No candidate failed.", class_="faint")
+        return element("p", "No candidate failed or was stopped.", class_="faint")
     rows = []
     for (status, kind), group in groups.items():
         links: list[Child] = []

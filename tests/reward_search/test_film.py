@@ -57,7 +57,7 @@ def test_two_policies_side_by_side(tmp_path):
     assert width > 2 * 400
     halves = [shown[5][:, : width // 2].astype(int), shown[5][:, width // 2 :].astype(int)]
     # The two arms move in different ways, from the same state.
-    assert abs(halves[0][80:370] - halves[1][80:370]).max() > 60
+    assert abs(halves[0][120:400] - halves[1][120:400]).max() > 60
     assert not np.array_equal(footage.states["r0"][7], footage.states["r1"][7])
 
 
@@ -100,8 +100,8 @@ def test_steps_at_the_goal_are_green():
 
     def green(met: list[bool]) -> int:
         player.met = met
-        frame = _frame([player], task, 0, 1, (432, 438))
-        return int((frame[370:395] == GREEN).all(-1).sum())
+        frame = _frame([player], task, 0, 1, (432, 424))
+        return int((frame[88:104] == GREEN).all(-1).sum())
 
     assert green([False] * 10) == 0
     assert 0 < green([False, True]) < green([False, True, True])

@@ -171,6 +171,14 @@ def test_short_trainings_are_not_compared_with_final_ones(tmp_path):
     assert "From the search's own short trainings" in shown
 
 
+def test_what_has_no_interval_is_not_said_to_have_one(tmp_path):
+    one = tuple(dataclasses.replace(r, mean=0.0, low=None, high=None) for r in example().finals)
+    bare = tuple(dataclasses.replace(c, low=None, high=None) for c in example().candidates)
+    text = page(tmp_path, finals=one, candidates=bare).text
+    assert "95% interval" not in text
+    assert "human-normalised score: none" in text
+
+
 def test_a_weak_sandbox_is_marked(tmp_path):
     chips = page(tmp_path, sandbox="weak: limits").all("li")
     assert any(chip.get("class") == "warn" for chip in chips)
@@ -305,7 +313,7 @@ def browse(tmp_path):
             f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},1600", *options,
             f"--screenshot={picture}", "--dump-dom", file.as_uri(),
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True)
         with Image.open(picture) as image:
             return Page(done.stdout), np.array(image.convert("RGB"))
 
@@ -318,6 +326,7 @@ def title(shown: Page) -> str:
     return at[0]
 
 
+@pytest.mark.timeout(400)  # a browser may start slowly
 def test_a_browser_shows_it_in_light_and_dark(browse, tmp_path):
     text = render_report(example(), tmp_path)
     shown, light = browse(text)
@@ -331,6 +340,7 @@ def test_a_browser_shows_it_in_light_and_dark(browse, tmp_path):
         assert rows.mean() > 0.3
 
 
+@pytest.mark.timeout(400)  # a browser may start slowly
 def test_a_script_that_slipped_through_does_not_run(browse, tmp_path):
     slipped = render_report(example(), tmp_path).replace("</main>", f"{ATTACK}</main>")
     assert title(browse(slipped)[0]) == "Reward search: planar_reach"
@@ -338,6 +348,7 @@ def test_a_script_that_slipped_through_does_not_run(browse, tmp_path):
     assert title(browse(unguarded)[0]) == "owned"
 
 
+@pytest.mark.timeout(400)  # a browser may start slowly
 def test_a_phone_need_not_scroll_sideways(browse, tmp_path):
     wide = trained("i1_s00", 1, 0.5, reason="x" * 500, source="y" * 500 + "\n")
     data = example(description="z" * 300, command="w" * 300)
