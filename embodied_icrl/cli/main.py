@@ -57,8 +57,9 @@ COMMANDS = {
     "reward": Command(
         "embodied_icrl.cli.reward:run_reward",
         "reward",
-        "check FILE: may this reward code be used? tasks: list them; new NAME: begin a new one",
-        open_keys=("task",),
+        "search: write reward code for a task; evaluate, video, report: of what was found; "
+        "check FILE, tasks, new NAME",
+        open_keys=("task", "quick.hyperparameters", "full.hyperparameters"),
         words=("action", "argument"),
     ),
     "doctor": Command(

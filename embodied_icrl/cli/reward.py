@@ -1,7 +1,8 @@
-"""`embodied-icrl reward check FILE`, `reward tasks`, `reward new NAME`."""
+"""`embodied-icrl reward search|evaluate|video|report|check|tasks|new`."""
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,14 +20,30 @@ MAX_FILE = 4 * 2**20  # bytes
 
 
 @dataclass(frozen=True)
-class RewardConfig:
-    """Everything `embodied-icrl reward` reads."""
+class EvaluateConfig:
+    """What `reward evaluate` measures."""
 
-    action: Literal["check", "tasks", "new"] | None = option(None, "what to do")
-    argument: str | None = option(None, "check: the file; new: the name")
+    seeds: int = option(5, "trainings")
+    episodes: int = option(100, "per trained policy")
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1 or self.episodes < 1:
+            raise ConfigError("evaluate.seeds and evaluate.episodes must be at least 1")
+
+
+@dataclass(frozen=True)
+class RewardConfig:
+    """What the actions that don't train read."""
+
+    action: Literal["search", "evaluate", "video", "report", "check", "tasks", "new"] | None = (
+        option(None, "what to do")
+    )
+    argument: str | None = option(None, "check, evaluate: the file; new: the name")
     task: Any = option(None, "the task")
     components: Literal["sum", "free"] = option("free", "how components relate to the total")
-    output: str | None = option(None, "new: the directory to write to")
+    run: str | None = option(None, "the run directory")
+    output: str | None = option(None, "new: the directory; evaluate, video: the file")
+    evaluate: EvaluateConfig = option(EvaluateConfig, "what `reward evaluate` measures")
     debug: bool = option(False, "full tracebacks for usage errors")
 
 
@@ -35,20 +52,43 @@ def run_reward(node: Any) -> None:
 
     Raises:
         ConfigError: a word or key is missing or doesn't fit.
-        CommandStopped: a checked file is refused (exit status 1).
+        CommandStopped: a checked file is refused (exit status 1), or a search is stopped.
     """
-    actions: Mapping[str | None, Callable[[RewardConfig], None]] = {
+    actions: Mapping[str, Callable[[RewardConfig], None]] = {
         "check": check_file,
         "tasks": show_tasks,
         "new": write_new_task,
     }
-    config = build(node, RewardConfig)
+    names = {field.name for field in dataclasses.fields(RewardConfig)}
+    plain = to_plain(node)
+    config = build({key: plain[key] for key in plain if key in names}, RewardConfig)
     if config.action is None:
         raise ConfigError(
-            "say what to do: embodied-icrl reward check FILE task=NAME, reward tasks, "
-            "or reward new NAME output=DIR"
+            "say what to do: embodied-icrl reward search task=NAME, evaluate, video, report, "
+            "check FILE task=NAME, tasks, or new NAME output=DIR"
         )
-    actions[config.action](config)
+    if config.action in actions:
+        actions[config.action](config)
+        return
+    from embodied_icrl.cli import reward_search  # not before: it takes a second to import
+
+    action: Callable[[RewardConfig, Mapping[str, Any]], None] = {
+        "search": reward_search.search,
+        "evaluate": reward_search.evaluate,
+        "video": reward_search.make_video,
+        "report": reward_search.make_report,
+    }[config.action]
+    own = {"action", "argument", "output", "evaluate", "debug"}
+    action(config, {key: value for key, value in plain.items() if key not in own})
+
+
+def to_plain(node: Any) -> dict[str, Any]:
+    """What Hydra composed, as plain data."""
+    from omegaconf import OmegaConf
+
+    plain = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
 
 
 def check_file(config: RewardConfig) -> None:
@@ -56,7 +96,7 @@ def check_file(config: RewardConfig) -> None:
     from embodied_icrl.reward_search.checks import check_reward
     from embodied_icrl.reward_search.sandbox import available_layers
 
-    source = _read_source(config.argument)
+    source = read_source(config.argument)
     task = _task(config.task)
     print(f"sandbox: {available_layers().name}", file=sys.stderr)
     report = check_reward(source, task, components=config.components)
@@ -67,7 +107,7 @@ def check_file(config: RewardConfig) -> None:
     print("accepted")
 
 
-def _read_source(name: str | None) -> str:
+def read_source(name: str | None) -> str:
     """Python from a .py file; from any other text, the function in its code blocks."""
     from embodied_icrl.reward_search.extract import NoCode, extract_reward
 

@@ -57,7 +57,7 @@ def test_usage_errors_are_one_line(tmp_path):
         ((), "say what to do"),
         (("check",), "name a file"),
         (("check", "nothing.py"), "nothing.py: no such file"),
-        (("check", str(GOOD)), "name a task: task=NAME, one of fetch_"),
+        (("check", str(GOOD)), "name a task: task=NAME, one of adroit_door, "),
         (("chek", str(GOOD)), "'chek'"),
         (("new", "my task", "output=."), "lower-case letters"),
     ):

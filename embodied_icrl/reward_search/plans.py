@@ -1,0 +1,59 @@
+"""How a search trains: seeds, checkpoints and rungs, and where the trained policies lie."""
+
+from __future__ import annotations
+
+from embodied_icrl.manipulation.task import Budget
+from embodied_icrl.reward_search.film import Take
+from embodied_icrl.reward_search.jobs import weights_file
+from embodied_icrl.reward_search.prompt import INIT
+from embodied_icrl.reward_search.records import Candidate
+from embodied_icrl.reward_search.rounds import Entry, Plan, steps_of, training_seed
+from embodied_icrl.reward_search.search_config import SearchConfig, task_node, task_paths
+from embodied_icrl.reward_search.store import BASELINES, Store
+
+
+def search_plan(config: SearchConfig) -> Plan:
+    """Of the trainings that compare candidates."""
+    budget = config.quick_budget
+    steps = steps_of(budget.env_steps, config.checkpoints)
+    return _plan(config, budget, "search", config.seeds, config.racing.rungs(steps))
+
+
+def final_plan(config: SearchConfig) -> Plan:
+    """Of the trainings at the end."""
+    budget = config.last_budget
+    return _plan(config, budget, "final", config.final_seeds, (budget.env_steps,))
+
+
+def _plan(
+    config: SearchConfig, budget: Budget, phase: str, seeds: int, rungs: tuple[int, ...]
+) -> Plan:
+    return Plan(
+        task=task_node(config.task),
+        task_paths=task_paths(config.task),
+        budget=budget,
+        seeds=tuple(training_seed(config.seed, phase, k) for k in range(seeds)),
+        checkpoints=steps_of(budget.env_steps, config.checkpoints),
+        rungs=rungs,
+        episodes=config.episodes,
+    )
+
+
+def takes(store: Store, config: SearchConfig, names: tuple[str, ...]) -> list[Take]:
+    """The trained policies of these candidates, first seed, as far as there are any.
+
+    Those from the trainings at the end, if the search has these.
+    """
+    plan = final_plan(config) if config.final_seeds else search_plan(config)
+    found = []
+    for name in names:
+        # Baselines and `init` were trained in one stretch, candidates from rung to rung.
+        is_whole = config.final_seeds > 0 or name in (*BASELINES, INIT) or len(plan.rungs) == 1
+        first = 0 if is_whole else plan.rungs[-2]
+        folder = store.final_folder(name) if config.final_seeds else store.folder(name)
+        last = plan.rungs[-1]
+        weights = weights_file(plan.job(Entry(Candidate(name, 0), folder), 0, first, last), last)
+        if weights.is_file():
+            budget = plan.budget
+            found.append(Take(name, name, weights, budget.algorithm, budget.hyperparameters))
+    return found

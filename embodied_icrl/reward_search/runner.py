@@ -1,0 +1,152 @@
+"""One search from its configuration: opens the directory, puts the parts together, and reports."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from embodied_icrl.common.errors import UserError
+from embodied_icrl.reward_search.checks import CheckReport, check_reward
+from embodied_icrl.reward_search.launchers import Launcher, LocalLauncher, RayLauncher
+from embodied_icrl.reward_search.plans import final_plan, search_plan
+from embodied_icrl.reward_search.proposers.recorded import open_proposer
+from embodied_icrl.reward_search.rounds import Rounds
+from embodied_icrl.reward_search.sandbox import available_layers
+from embodied_icrl.reward_search.search import Outcome, Parts, Search
+from embodied_icrl.reward_search.search_config import SearchConfig
+from embodied_icrl.reward_search.search_progress import SearchProgress
+from embodied_icrl.reward_search.search_report import film_best, report_search
+from embodied_icrl.reward_search.selection import select
+from embodied_icrl.reward_search.store import Store, open_store
+from embodied_icrl.reward_search.transitions import record_episodes
+from embodied_icrl.runs.run import run_errors
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+
+class SearchStopped(BaseException):
+    """A signal asks for an end. Like KeyboardInterrupt, nothing but a search's owner catches it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by signal {number}")
+        self.signal = number
+
+
+def run_search(config: SearchConfig, *, command: str = "") -> Outcome:
+    """Search, or go on with the search in `config.folder`.
+
+    Args:
+        command: what a person ran, for the report.
+
+    Raises:
+        SearchStopped: by a signal; all that was finished is on disk, and the report is written.
+        RunError: the directory can't be used.
+        ConfigError: something in the configuration doesn't fit.
+        MissingDependencyError: the task's or the proposer's packages aren't installed.
+    """
+    store = open_store(config)
+    try:
+        return _search(config, store, command)
+    finally:
+        store.close()
+
+
+def _search(config: SearchConfig, store: Store, command: str) -> Outcome:
+    proposer = open_proposer(config.proposer, config.task, seed=config.seed, folder=store.path)
+    accounting, layers = proposer.accounting, available_layers().name
+    progress = SearchProgress(
+        enabled=config.progress, spending=lambda: accounting.line if accounting.totals.calls else ""
+    )
+    with progress, stop_signals():
+        progress.say(f"searching in {store.path}; sandbox: {layers}")
+        rounds = make_rounds(config, make_launcher(config), progress)
+        parts = Parts(proposer, make_check(config), rounds, search_plan(config), final_plan(config))
+        search = Search(config, store, parts, progress)
+        search.summary.sandbox = layers
+        search.summary.command = command
+        return finish(search)
+
+
+def finish(search: Search) -> Outcome:
+    """Run a search, film its best, and leave a report, whatever happens."""
+    config, store = search.config, search.store
+    advice = "mend that; the same command goes on"
+    with run_errors(f"can't go on with {store.path}", advice), _reported(search):
+        outcome = search.run()
+        search.save("running")
+        if config.video and outcome.best is not None:
+            search.progress.say("filming the best")
+            film_best(store, config, outcome.best.id)
+        search.save(outcome.status)
+        report_search(store, config)
+        return outcome
+
+
+@contextmanager
+def _reported(search: Search) -> Iterator[None]:
+    """Leave a leaderboard and a report of what there is, when it ends before its time."""
+    try:
+        yield
+    except BaseException:
+        # The disk may be full: the first error is the one to tell.
+        with suppress(UserError, OSError):
+            search.save("stopped")
+            report_search(search.store, search.config)
+        raise
+
+
+@contextmanager
+def stop_signals() -> Iterator[None]:
+    """Within, the first stop signal raises SearchStopped in the main thread; others are ignored
+    while its children are ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if not seen:
+            seen.append(number)
+            raise SearchStopped(number)
+
+    previous: dict[signal.Signals, Any] = {n: signal.signal(n, handle) for n in STOP_SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def make_launcher(config: SearchConfig) -> Launcher:
+    """Where the trainings run."""
+    if config.launcher == "ray":
+        return RayLauncher(config.workers, config.limits, config.ray_address)
+    return LocalLauncher(config.workers, config.limits)
+
+
+def make_check(config: SearchConfig) -> Callable[[str], CheckReport]:
+    """The checks of reward code for the task, on transitions that are recorded once, here.
+
+    Raises:
+        MissingDependencyError: the task's packages aren't installed.
+    """
+    episodes = record_episodes(config.task, config.seed)
+
+    def check(source: str) -> CheckReport:
+        return check_reward(source, config.task, components=config.components, episodes=episodes)
+
+    return check
+
+
+def make_rounds(config: SearchConfig, launcher: Launcher, progress: SearchProgress) -> Rounds:
+    """What trains, compares and stops."""
+    return Rounds(
+        launcher,
+        lambda points: select(points, config.selection),
+        config.racing.survivors,
+        progress,
+    )

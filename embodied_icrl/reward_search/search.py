@@ -1,0 +1,284 @@
+"""The search: ask for rewards, train with them, tell the writer what came of it, ask again.
+
+The method is Eureka's (arXiv 2310.12931). Nothing here remembers what an earlier process did: a
+search that goes on does everything again from the start, and answers, checks and trainings that
+are in its directory are looked up there instead of being done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.reward_search.extract import NoCode, extract_reward
+from embodied_icrl.reward_search.prompt import INIT, PromptConfig, build_messages
+from embodied_icrl.reward_search.proposers.recorded import RecordedProposer
+from embodied_icrl.reward_search.records import Candidate, Message, Parent, Request
+from embodied_icrl.reward_search.reflection import reflect
+from embodied_icrl.reward_search.rounds import Entry, Plan, Rounds
+from embodied_icrl.reward_search.search_config import SearchConfig
+from embodied_icrl.reward_search.search_progress import SearchProgress
+from embodied_icrl.reward_search.store import BASELINES, Store
+from embodied_icrl.reward_search.summary import FINAL, FinalResult, Summary
+from embodied_icrl.reward_search.writing import Check, Writer, candidate_id, check_candidate
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a search is made of; tests put in small ones of their own.
+
+    Attributes:
+        search_plan, final_plan: of the trainings that compare, and of those at the end.
+    """
+
+    proposer: RecordedProposer
+    check: Check
+    rounds: Rounds
+    search_plan: Plan
+    final_plan: Plan
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a search ended.
+
+    Attributes:
+        status: "finished", or "spent" by its budget.
+        best: the best reward; None where none could be trained.
+        reason: of an end before the last iteration, one line.
+    """
+
+    status: Literal["finished", "spent"]
+    best: Candidate | None
+    reason: str | None = None
+
+
+class Search:
+    """One search in an open directory.
+
+    Attributes:
+        candidates: all so far, by id.
+        best: of those trained to the end.
+        summary: what the report needs beside the candidates.
+    """
+
+    def __init__(
+        self, config: SearchConfig, store: Store, parts: Parts, progress: SearchProgress
+    ) -> None:
+        self.config = config
+        self.store = store
+        self.parts = parts
+        self.progress = progress
+        self.candidates: dict[str, Candidate] = {}
+        self.best: Candidate | None = None
+        self.summary = Summary(
+            proposer=parts.proposer.name,
+            model=parts.proposer.model,
+            is_language_model=parts.proposer.is_language_model,
+        )
+        self._steady: list[Entry] = []
+        self._cost_told = False
+        self._writer = Writer(
+            store,
+            parts.proposer,
+            parts.check,
+            attempts=config.attempts,
+            threads=config.worker_count,
+        )
+
+    def run(self) -> Outcome:
+        """Search to the end of the iterations or of the budget; then train the best once more.
+
+        Raises:
+            ConfigError: the reward to begin with is refused.
+            RunError: the disk is full.
+            UserError: a proposer can't go on at all.
+        """
+        accounting = self.parts.proposer.accounting
+        accounting.limit(accounting.spending)  # the file is there even if nothing is paid
+        self._begin()
+        failures: list[Candidate] = []
+        spent = None
+        for iteration in range(1, self.config.iterations + 1):
+            failures, spent = self._iterate(iteration, failures)
+            if spent is not None:
+                self.progress.say(f"the budget is spent: {spent}")
+                break
+        if self.best is not None and self.config.final_seeds:
+            self._train_finals(self.best)
+        return Outcome("finished" if spent is None else "spent", self.best, spent)
+
+    def save(self, status: str) -> None:
+        """Leaderboard and summary, as things stand."""
+        self.summary.status = status
+        self.summary.best = self.best.id if self.best is not None else None
+        self.store.save_leaderboard(list(self.candidates.values()))
+        self.store.write_json(self.store.path / "summary.json", self.summary.to_json())
+
+    def _begin(self) -> None:
+        """The rewards that need no proposer: the task's own, and the one to begin with."""
+        task, folder = self.config.task, self.store.folder
+        if self.config.baselines:
+            for name, source in zip(BASELINES, (task.human_reward, task.sparse_reward)):
+                self.store.write_text(folder(name) / "reward.py", source)
+                candidate = Candidate(name, 0, source=source)
+                self.note(candidate)
+                self._steady.append(Entry(candidate, folder(name)))
+        if self.config.init is None:
+            return
+        given = Candidate(INIT, 0, source=_reward_of(self.config.init))
+        candidate = check_candidate(self.store, given, self.parts.check)
+        if candidate.status == "refused":
+            raise ConfigError(f"init={self.config.init}: {candidate.reason}")
+        self.note(candidate)
+        self._steady.append(Entry(candidate, folder(INIT)))
+        self.progress.begin(
+            "the rewards to begin with", [entry.candidate.id for entry in self._steady]
+        )
+        self._train([], 0)
+        self._choose([INIT])
+
+    def _iterate(
+        self, iteration: int, failures: Sequence[Candidate]
+    ) -> tuple[list[Candidate], str | None]:
+        """One iteration; its useless candidates, and why the budget ended it."""
+        config = self.config
+        names = [candidate_id(iteration, sample) for sample in range(config.samples)]
+        waiting = [entry.candidate.id for entry in self._steady]
+        self.progress.begin(f"iteration {iteration} of {config.iterations}", [*waiting, *names])
+        feedback = self.store.begin_iteration(iteration, _words(config.feedback_file))
+        parent = self._parent()
+
+        def question(useless: Sequence[Candidate]) -> tuple[Message, ...]:
+            return build_messages(
+                config.task,
+                PromptConfig(show_source=config.show_source),
+                parent=parent,
+                failures=[*useless, *failures],
+                feedback=feedback,
+            )
+
+        samples = tuple(range(config.samples))
+        self._tell_cost(Request(iteration, samples, 0, question(()), parent))
+        written = self._writer.write(iteration, config.samples, question, parent)
+        for candidate in written.candidates:
+            self.note(candidate)
+        self._train(
+            [
+                Entry(candidate, self.store.folder(candidate.id))
+                for candidate in written.candidates
+                if candidate.status == "waiting"
+            ],
+            iteration,
+        )
+        now = [self.candidates[candidate.id] for candidate in written.candidates]
+        self._choose([candidate.id for candidate in now])
+        useless = [candidate for candidate in now if candidate.status in ("refused", "failed")]
+        if now and len(useless) == len(now):
+            self.progress.say(
+                f"iteration {iteration}: none of {len(now)} rewards could be trained; "
+                "the next question says why"
+            )
+        return useless, written.spent
+
+    def _tell_cost(self, request: Request) -> None:
+        """What the rest may cost, before the first answer that has to be paid."""
+        proposer = self.parts.proposer
+        keys = [(request.iteration, sample, 0) for sample in request.samples]
+        if self._cost_told or all(proposer.transcript.get(key) for key in keys):
+            return
+        self._cost_told = True
+        left = self.config.iterations - request.iteration + 1
+        self.progress.say(proposer.expected_cost(request, left))
+
+    def _train(self, entries: Sequence[Entry], iteration: int) -> None:
+        """Train the candidates of an iteration, and what waits beside them."""
+        steady, self._steady = self._steady, []
+        self.progress.expect(self._steps_left(iteration, len(entries) + len(steady)))
+        self.parts.rounds.train(entries, self.parts.search_plan, steady, told=self.note)
+        self.summary.spent(iteration, entries)
+        self.summary.spent(0, steady)
+        self.save("running")
+
+    def _steps_left(self, iteration: int, trainings: int) -> int:
+        """Environment steps from here on, racing left out."""
+        config, search, final = self.config, self.parts.search_plan, self.parts.final_plan
+        later = (config.iterations - iteration) * config.samples
+        last = (1 + len(BASELINES) * config.baselines) * final.steps
+        return (trainings + later) * search.steps + last
+
+    def _choose(self, names: Sequence[str]) -> None:
+        """Keep the best of all; note what the next question says of it."""
+        for candidate in (self.candidates[name] for name in names):
+            if candidate.status != "trained" or candidate.fitness is None:
+                continue
+            if self.best is None or candidate.fitness > (self.best.fitness or 0.0):
+                self.best = candidate
+        best = self.best
+        if best is None:
+            return
+        self.store.write_text(self.store.best_reward, best.source or "")
+        self.summary.reflections[best.iteration] = reflect(best.curves).text
+        self.progress.say(f"best so far: {best.id}, fitness {best.fitness:.3f}")
+        self.save("running")
+
+    def _train_finals(self, best: Candidate) -> None:
+        """The best and the baselines, with more seeds."""
+        chosen = [best, *(self.candidates[name] for name in BASELINES if name in self.candidates)]
+        plan = self.parts.final_plan
+        entries = [
+            Entry(Candidate(c.id, c.iteration, source=c.source), self.store.final_folder(c.id))
+            for c in chosen
+        ]
+        seeds = len(plan.seeds)
+        title = f"once more, with {seeds} seed{'s' if seeds > 1 else ''} of their own"
+        self.progress.begin(title, [candidate.id for candidate in chosen])
+        self.progress.expect(len(entries) * plan.steps)
+        self.parts.rounds.train([], plan, entries, told=self._note_final)
+        self.summary.spent(FINAL, entries)
+        self.summary.finals = [self._final(entry) for entry in entries]
+
+    def _final(self, entry: Entry) -> FinalResult:
+        c = entry.candidate
+        seeds = tuple(self.parts.rounds.fitness([run])[0] for run in entry.points if run)
+        return FinalResult(c.id, c.status, c.reason, c.fitness, c.low, c.high, seeds)
+
+    def _note_final(self, candidate: Candidate) -> None:
+        self.progress.state(candidate.id, candidate.status, candidate.reason or "")
+
+    def note(self, candidate: Candidate) -> None:
+        """More is known of a candidate."""
+        self.candidates[candidate.id] = candidate
+        self.store.save_candidate(candidate)
+        self.progress.state(candidate.id, candidate.status, candidate.reason or "")
+
+    def _parent(self) -> Parent | None:
+        best = self.best
+        if best is None or best.fitness is None or best.source is None:
+            return None
+        return Parent(best.id, best.source, best.fitness, best.curves)
+
+
+def _reward_of(path: str) -> str:
+    """Python from a .py file; from any other text, the function in its code blocks."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+        return text if path.endswith(".py") else extract_reward(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"init={path}: {getattr(error, 'strerror', None) or error}") from error
+    except NoCode as error:
+        raise ConfigError(f"init={path}: {error}") from error
+
+
+def _words(path: str | None) -> str | None:
+    """A person's words; None without a file, or with an empty one."""
+    if path is None:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8").strip() or None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"feedback_file={path}: {reason}") from error
