@@ -166,6 +166,17 @@ def test_trouble_in_the_middle_of_a_search_costs_answers_only():
             assert sum("boom" in (a.error or "") for a in answers) == errors
 
 
+def test_a_request_that_is_refused_later_costs_its_answers_and_nothing_is_counted():
+    accounting = Accounting()
+    with chat_server(honours_n, status(400, "too long"), honours_n) as server:
+        proposer = config(server.url).build(TASK, seed=0, accounting=accounting)
+        for iteration, errors in ((1, 0), (2, 3), (3, 0)):
+            answers = list(proposer.propose(Request(iteration, (0, 1, 2), 0, MESSAGES)))
+            assert sum("too long" in (a.error or "") for a in answers) == errors
+    assert [body["n"] for body in server.bodies] == [3, 3, 3]
+    assert accounting.totals.usage == Usage(200, 40)
+
+
 def test_a_server_that_is_gone_stops_the_search():
     patience = {"retries": 0}
     with chat_server(honours_n, status(503, "down")) as server:
@@ -378,7 +389,7 @@ def test_what_a_search_may_cost_is_said_before():
     )
     line = proposer.expected_cost(Request(1, tuple(range(16)), 0, MESSAGES), 5)
     assert line.startswith("5 iterations of 16 answers by m: about ") and "cost" in line
-    assert "estimated" in line and "\n" not in line
+    assert "estimated" in line and "\n" not in line and "spent so far: 0 tokens" in line
 
 
 def test_the_name_of_an_error_answer_is_kept_with_its_sample():

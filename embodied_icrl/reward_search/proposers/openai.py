@@ -135,7 +135,8 @@ class OpenAIProposer:
             texts.append(f"{total.prompt_tokens + total.completion_tokens} tokens{money}")
         return (
             f"{iterations} iterations of {count} answers by {self.model}: about {texts[0]} "
-            f"(estimated; at most {texts[1]} without retries)"
+            f"(estimated; at most {texts[1]} without retries); "
+            f"spent so far: {self._accounting.line}"
         )
 
     def _affordable(self, request: Request, count: int) -> int:
@@ -185,7 +186,7 @@ class OpenAIProposer:
                 return self._one_reply(request, count)
             except CallFailed as failure:
                 last = failure
-            if last.is_refusal and count > 1:
+            if last.is_refusal and count > 1 and not self._was_answered:
                 self._per_call = 1  # perhaps it doesn't know n
                 return self._reply(request, 1)
             if last.is_refusal:

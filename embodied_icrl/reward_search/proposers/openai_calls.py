@@ -80,10 +80,6 @@ class Server:
             api_key=key or "none", base_url=base_url, timeout=timeout_s, max_retries=0
         )
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
-
     def post(self, arguments: Mapping[str, Any]) -> bytes:
         """The body of the reply to one call, made once.
 
@@ -143,7 +139,6 @@ class Server:
             return ProposerError(f"{self._url}: no credit left. The server says: {said}")
         failure = CallFailed(
             f"status {status}: {said}",
-            may_be_paid=status >= 500,
             is_refusal=400 <= status < 500 and status not in (408, 409, 425, 429),
         )
         failure.retry_after_s = retry_after_s(error.response.headers, time.time())
