@@ -145,12 +145,13 @@ def print_report(report: Mapping[str, Any], paths: Sequence[Path]) -> None:
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), title_justify="left")
     table.add_column("memory")
     table.add_column("metric")
-    for column in ("first third", "last third", "random", "oracle"):
+    names = [name for name in report["references"] if name != "oracle"] + ["oracle"]
+    for column in ("first third", "last third", *names):
         table.add_column(column, justify="right", no_wrap=True)
     controls: Mapping[str, Any] = report.get("controls", {})
     for context, part in {report["context"]: report, **controls}.items():
         for metric in report["metrics"]:
-            references = [(report["references"][n] or {}).get(metric) for n in ("random", "oracle")]
+            references = [(report["references"][name] or {}).get(metric) for name in names]
             thirds = [part[third].get(metric) for third in ("first_third", "last_third")]
             cells = [_interval(third) for third in thirds]
             row = (context, metric, *cells, *map(_number, references))

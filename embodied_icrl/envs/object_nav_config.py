@@ -22,6 +22,7 @@ from embodied_icrl.simulators.mujoco import MujocoConfig
 
 if TYPE_CHECKING:
     from embodied_icrl.envs.object_nav import ObjectNav
+    from embodied_icrl.envs.object_nav_frontier import FrontierExplorer
 
 ACTIONS = ("forward", "turn_left", "turn_right", "look_up", "look_down", "stop")
 
@@ -176,3 +177,18 @@ class ObjectNavConfig:
         return ObjectNav(
             self, num_envs, split=split, seed=seed, first_index=first_index, total_envs=total_envs
         )
+
+    def baselines(self, num_envs: int) -> dict[str, FrontierExplorer]:
+        """Players that an evaluation compares with, made for `num_envs` environments.
+
+        Frontier exploration that begins anew in each episode, and one that keeps its map over the
+        trial; none where there is no ray sensor, which they see by.
+        """
+        from embodied_icrl.envs.object_nav_frontier import FrontierExplorer
+
+        if not any(isinstance(sensor, RaySensor) for sensor in self.sensors.values()):
+            return {}
+        return {
+            "frontier": FrontierExplorer(self, num_envs, "episode"),
+            "frontier_map": FrontierExplorer(self, num_envs, "trial"),
+        }

@@ -46,7 +46,9 @@ class EvaluationConfig:
     seed: int = option(0, "of tasks, sampled actions and intervals")
     num_envs: int = option(64, "trials that run side by side (does not change the tasks)")
     workers: int = option(0, "worker processes that step the environments; 0: in this process")
-    references: bool = option(True, "run a random policy and the oracle on the same tasks")
+    references: bool = option(
+        True, "run a random policy, the environment's baselines and the oracle on the same tasks"
+    )
     reference_trials: int | None = option(None, "trials for the references; null: n_trials")
 
     def __post_init__(self) -> None:
@@ -193,9 +195,10 @@ def evaluate_in_context(
 def measure_references(
     env_config: EnvConfig, config: EvaluationConfig, *, progress: bool = False
 ) -> References:
-    """Mean of each metric over the episodes of a random policy and of the oracle.
+    """Mean of each metric over the episodes of a random policy, of the environment's own baselines
+    (those that its config's `baselines(num_envs)` makes, if it has that) and of the oracle.
 
-    Both run the tasks of the evaluation, with the same number of episodes. The oracle's entry is
+    All run the tasks of the evaluation, with the same number of episodes. The oracle's entry is
     None where the environment has none.
     """
     count = config.n_trials if config.reference_trials is None else config.reference_trials
@@ -204,6 +207,8 @@ def measure_references(
     env = _make(env_config, config, trials.size)
     try:
         actors: dict[str, Actor] = {"random": RandomActor(env, config.seed)}
+        # Some environments bring players of their own.
+        actors |= getattr(env_config, "baselines", lambda _: {})(env.num_envs)
         if env.has_oracle:
             actors["oracle"] = OracleActor(env)
         for name, actor in actors.items():

@@ -19,6 +19,7 @@ from embodied_icrl.evaluation.plots import plot_in_context
 CSV_COLUMNS = (
     "context", "trial", "episode", "demonstration", "start_step",
     "return", "success", "spl", "length", "best_return",
+    "soft_spl", "path", "distance_to_goal", "collisions",
 )  # fmt: skip
 
 

@@ -10,7 +10,17 @@ import numpy as np
 
 from embodied_icrl.envs.base import TrialVectorEnv
 
-METRIC_KEYS = {"return": "r", "success": "success", "spl": "spl", "length": "l"}
+# Our name of a metric -> its key in the environments' `info["episode"]`.
+METRIC_KEYS = {
+    "return": "r",
+    "success": "success",
+    "spl": "spl",
+    "soft_spl": "soft_spl",
+    "length": "l",
+    "path": "path",
+    "distance_to_goal": "distance_to_goal",
+    "collisions": "collisions",
+}
 
 
 class Actor(Protocol):
@@ -67,8 +77,9 @@ class TrialTable:
 
     Attributes:
         trial: int64 ``[trial]``, the numbers of the trials, which are their tasks' numbers too.
-        metrics: those that the environment has of ``return``, ``success``, ``spl``, ``length``
-            (steps): float64 ``[trial, episode]``, NaN where the episode never started.
+        metrics: those that the environment has of ``METRIC_KEYS``, ``length`` in steps, ``path``
+            and ``distance_to_goal`` in metres: float64 ``[trial, episode]``, NaN where the episode
+            never started.
         start_step: int64 ``[trial, episode]``, the token of the trial with which the episode
             starts (terminal tokens counted), -1 where it never did.
         best_return: float64 ``[trial, episode]``, the oracle's return; None without an oracle.
