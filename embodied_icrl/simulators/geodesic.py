@@ -8,7 +8,7 @@ columns from both sides, until nothing changes any more.
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple
+from typing import Sequence
 
 import numpy as np
 
@@ -19,7 +19,7 @@ FAR = np.float32(1e6)
 # Around a goal's points, nodes begin with their distance as the crow flies: less than the radius of
 # the agent, so that no obstacle fits between.
 _START = 0.16
-_SETTLED = 1e-4
+_SETTLED = 3e-4
 _ROUNDS = 200
 
 
@@ -38,22 +38,25 @@ def distance_fields(
         distance from its edge, so that lookups can interpolate there; FAR elsewhere.
     """
     rows, columns = region.shape
-    fields = np.full((rows, len(goals), columns), FAR, dtype=np.float32)
-    for goal, points in enumerate(goals):
-        _start(fields[:, goal], space, region, np.asarray(points, dtype=np.float64))
+    given = [goal for goal, points in enumerate(goals) if len(points)]
+    result = np.full((len(goals), rows, columns), FAR, dtype=np.float32)
+    if not given:
+        return result
+    fields = np.full((rows, len(given), columns), FAR, dtype=np.float32)
+    for i, goal in enumerate(given):
+        _start(fields[:, i], space, region, np.asarray(goals[goal], dtype=np.float64))
     closed = np.where(region, np.float32(0), FAR)
-    fields = _settle(fields, closed, closed, space.cell, _ROUNDS)
+    _settle(fields, closed, closed, space.cell, _ROUNDS)
     # Into the obstacles: only nodes that are not free take values; the region keeps its own.
     walls = np.where(space.free, FAR, np.float32(0))
     either = np.minimum(walls, closed)
-    fields = _settle(fields, either, walls, space.cell, 1)
-    return np.ascontiguousarray(fields.transpose(1, 0, 2))
+    _settle(fields, either, walls, space.cell, 1)
+    result[given] = fields.transpose(1, 0, 2)
+    return result
 
 
 def _start(field: np.ndarray, space: FreeSpace, region: np.ndarray, points: np.ndarray) -> None:
     """Give the nodes around a goal's points their distances."""
-    if not len(points):
-        return
     h = space.cell
     n = int(_START / h)
     span = np.arange(-n, n + 1)
@@ -74,50 +77,86 @@ def _start(field: np.ndarray, space: FreeSpace, region: np.ndarray, points: np.n
 
 def _settle(
     fields: np.ndarray, passable: np.ndarray, takes: np.ndarray, h: float, rounds: int
-) -> np.ndarray:
-    """Sweep in four directions until nothing changes: fields `[row, goal, column]`.
+) -> None:
+    """Sweep in four directions, in place, until nothing changes.
 
     Args:
-        fields: distances so far.
+        fields: distances so far, `[row, goal, column]`.
         passable: 0 where a path may go, FAR elsewhere, `[row, column]`.
         takes: 0 where values may change, FAR elsewhere.
         h: grid spacing.
         rounds: at most.
     """
-    turned = (np.ascontiguousarray(passable.T), np.ascontiguousarray(takes.T))
-    for _ in range(rounds):
-        before = fields.copy()
-        _sweep(fields, passable, takes, h)
-        _sweep(fields[::-1], passable[::-1], takes[::-1], h)
-        columns = np.ascontiguousarray(fields.transpose(2, 1, 0))
-        _sweep(columns, *turned, h)
-        _sweep(columns[::-1], turned[0][::-1], turned[1][::-1], h)
-        fields = np.ascontiguousarray(columns.transpose(2, 1, 0))
-        if not (before - fields > _SETTLED).any():
-            break
-    return fields
-
-
-def _sweep(fields: np.ndarray, passable: np.ndarray, takes: np.ndarray, h: float) -> None:
-    """Carry distances from each row to the next, in place."""
     rows, goals, columns = fields.shape
-    diagonal = np.float32(h / np.sqrt(2))
-    square = np.float32(h * h)
-    padded = np.full((goals, columns + 2), FAR, dtype=np.float32)
-    middle = padded[:, 1:-1]
-    beside = np.empty((goals, columns), dtype=np.float32)
-    for row in range(1, rows):
-        middle[:] = fields[row - 1]
-        np.minimum(padded[:, :-2], padded[:, 2:], out=beside)
-        # A path from beside may use the node before only where that is open.
-        near = np.minimum(middle, beside + (passable[row - 1] + diagonal))
-        gain = np.maximum(near - beside, 0)
-        np.multiply(gain, gain, out=gain)
-        np.subtract(square, gain, out=gain)
-        np.sqrt(np.maximum(gain, 0, out=gain), out=gain)
-        near += gain
-        near += takes[row]
-        np.minimum(fields[row], near, out=fields[row])
+    reached = (fields < FAR).any(axis=1)
+    # For each direction, the lines that changed since they were last carried on in it.
+    fresh_rows = np.tile(reached.any(axis=1), (2, 1))
+    fresh_columns = np.tile(reached.any(axis=0), (2, 1))
+    padded_row = np.full((goals, columns + 2), FAR, dtype=np.float32)
+    padded_column = np.full((rows + 2, goals), FAR, dtype=np.float32)
+    for _ in range(rounds):
+        for way, step in enumerate((1, -1)):
+            for row in range(rows)[::step]:
+                following = row + step
+                if not fresh_rows[way, row] or not 0 <= following < rows:
+                    continue
+                fresh_rows[way, row] = False
+                padded_row[:, 1:-1] = fields[row]
+                near = _carry(
+                    padded_row[:, 1:-1], padded_row[:, :-2], padded_row[:, 2:],
+                    passable[row], takes[following], h,
+                )  # fmt: skip
+                changed = near < fields[following] - _SETTLED
+                if changed.any():
+                    np.minimum(fields[following], near, out=fields[following])
+                    fresh_rows[:, following] = True
+                    fresh_columns |= changed.any(axis=0)
+        for way, step in enumerate((1, -1)):
+            for column in range(columns)[::step]:
+                following = column + step
+                if not fresh_columns[way, column] or not 0 <= following < columns:
+                    continue
+                fresh_columns[way, column] = False
+                padded_column[1:-1] = fields[:, :, column]
+                near = _carry(
+                    padded_column[1:-1], padded_column[:-2], padded_column[2:],
+                    passable[:, column, None], takes[:, following, None], h,
+                )  # fmt: skip
+                line = fields[:, :, following]
+                changed = near < line - _SETTLED
+                if changed.any():
+                    np.minimum(line, near, out=line)
+                    fresh_columns[:, following] = True
+                    fresh_rows |= changed.any(axis=1)
+        if not (fresh_rows.any() or fresh_columns.any()):
+            break
+
+
+def _carry(
+    middle: np.ndarray, before: np.ndarray, after: np.ndarray, passable: np.ndarray,
+    takes: np.ndarray, h: float,
+) -> np.ndarray:  # fmt: skip
+    """Distances that a line of nodes gets from the line beside it.
+
+    Args:
+        middle, before, after: distances of the nodes right beside, one before and one after.
+        passable: of the line beside; takes: of the line itself.
+        h: grid spacing.
+    """
+    aside = np.minimum(before, after)
+    # A path from aside may use the node beside only where that is open.
+    aside += passable + np.float32(h / np.sqrt(2))
+    near = np.minimum(middle, aside)
+    gain = aside
+    np.subtract(near, gain, out=gain)
+    gain += np.float32(h / np.sqrt(2))
+    np.maximum(gain, 0, out=gain)
+    np.multiply(gain, gain, out=gain)
+    np.subtract(np.float32(h * h), gain, out=gain)
+    np.sqrt(np.maximum(gain, 0, out=gain), out=gain)
+    near += gain
+    near += takes
+    return near
 
 
 def look_up(
@@ -152,8 +191,3 @@ def look_up(
 def place_of(points: np.ndarray, origin: np.ndarray, cell: float) -> np.ndarray:
     """Fractional columns and rows of points `[..., 2 (x, z)]`; `origin` is x0, z0 of the map."""
     return np.asarray((points - origin) / cell - 0.5)
-
-
-def corner(space: FreeSpace) -> Tuple[float, float]:
-    """x0, z0 of a map."""
-    return space.x0, space.z0

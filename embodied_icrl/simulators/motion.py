@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import List
+from typing import List, Tuple
 
 import numpy as np
 
-from embodied_icrl.simulators.ground import LEG, Ground, offsets, tile_of
+from embodied_icrl.simulators.ground import LEG, Ground, nearest_box, tile_of
 
 # While sliding, this is the longest step between two corrections, metres.
 STEP = 0.05
 # How deep an agent may be in an obstacle's margin without being pushed out, metres.
 TOUCH = 1e-7
 _CORRECTIONS = 12
+# The moving disc is this much smaller than the agent, metres: maps of free space are grids, whose
+# straight lines between free points cut round corners by up to so much, and the agent must fit.
+SLACK = 0.002
 
 
 class Movers:
@@ -87,32 +90,47 @@ class Movers:
         steps = int(np.ceil(longest / min(STEP, self.radius / 2) - 1e-9))
         step = way / steps
         squared = (step * step).sum(axis=1)
+        points, rows = points.copy(), np.arange(len(points))
         for _ in range(steps):
-            target = points + step
-            free = self._push_out(target, boxes)
-            moved = target - points
+            before = points[rows]
+            after, free = self._push_out(before + step[rows], boxes[rows])
+            moved = ((after - before) ** 2).sum(axis=1)
             # Nowhere is the way out longer than the step, except between obstacles that pinch.
-            free &= (moved * moved).sum(axis=1) <= squared * (1 + 1e-9)
-            points = np.where(free[:, None], target, points)
+            free &= moved <= squared[rows] * (1 + 1e-9)
+            # Who stays where it was stays there at the next step too.
+            free &= moved > 1e-14
+            rows = rows[free]
+            if not len(rows):
+                break
+            points[rows] = after[free]
         return points
 
-    def _push_out(self, points: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-        """Move points, in place, to a distance of the radius; False where that fails."""
+    def _push_out(self, points: np.ndarray, boxes: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """Points moved to where every box is at least a radius away, and where that was possible.
+
+        Each correction leaves the nearest box. Where that leads back towards the box left before,
+        the correction goes along that one instead, which ends in the corner between the two.
+        """
         free = np.zeros(len(points), dtype=bool)
-        rows = np.arange(len(points))
+        rows, before = np.arange(len(points)), np.zeros(points.shape)
         for _ in range(_CORRECTIONS):
-            distance, away = offsets(points[rows], boxes[rows])
-            nearest = distance.argmin(axis=1)
-            each = np.arange(len(rows))
-            least = distance[each, nearest]
-            inside = least < self.radius - TOUCH
+            at = points[rows]
+            distance, away = nearest_box(at, boxes[rows])
+            inside = distance < self.radius - TOUCH
             free[rows[~inside]] = True
+            # In the box itself there is no way out.
+            inside &= distance > 1e-9
             if not inside.any():
                 break
-            rows, least, out = rows[inside], least[inside], away[each, nearest][inside]
-            scale = np.where(least > 1e-9, self.radius / np.maximum(least, 1e-9) - 1.0, 0.0)
-            points[rows] += out * scale[:, None]
-        return free
+            rows, distance, at = rows[inside], distance[inside], at[inside]
+            normal, last = away[inside] / distance[:, None], before[inside]
+            along = np.minimum((normal * last).sum(axis=1), 0.0)
+            room = 1.0 - along * along
+            out = normal - along[:, None] * last
+            depth = (self.radius - distance) / np.maximum(room, 1e-3)
+            points[rows] = at + out * depth[:, None]
+            before = normal
+        return points, free
 
 
 def _grown(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

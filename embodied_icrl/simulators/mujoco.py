@@ -11,6 +11,7 @@ import numpy as np
 
 from embodied_icrl.common.config import option
 from embodied_icrl.common.errors import ConfigError, MissingDependencyError, require
+from embodied_icrl.houses.free_space import CELL
 from embodied_icrl.houses.spec import HouseError, HouseSpec
 from embodied_icrl.houses.top_down import top_down
 from embodied_icrl.houses.view import Camera, ray_picture
@@ -28,7 +29,7 @@ from embodied_icrl.simulators.base import (
 )
 from embodied_icrl.simulators.cameras import Cameras
 from embodied_icrl.simulators.geodesic import look_up, place_of
-from embodied_icrl.simulators.motion import Movers
+from embodied_icrl.simulators.motion import SLACK, Movers
 from embodied_icrl.simulators.poses import eyes, vertical_fov, views
 from embodied_icrl.simulators.rays import RayCaster
 from embodied_icrl.simulators.scene import Scene, build_scene
@@ -42,14 +43,14 @@ _MAP_SCALE = 60.0
 class MujocoConfig:
     """The MuJoCo backend."""
 
-    cell: float = option(0.05, "grid spacing of free space and of distances, metres")
+    refine: int = option(2, "distances: grid points per 0.05 m; more is more exact and slower")
     kept_houses: int = option(64, "compiled houses kept in memory for the next load")
     kept_uploads: int = option(32, "houses kept in graphics memory, with camera sensors")
     check_houses: bool = option(False, "check every house before it is used; files always are")
 
     def __post_init__(self) -> None:
-        if not 0.01 <= self.cell <= 0.1:
-            raise ConfigError(f"cell: use 0.01 to 0.1 m, not {self.cell}")
+        if not 1 <= self.refine <= 5:
+            raise ConfigError(f"refine: use 1 to 5, not {self.refine}")
         for name in ("kept_houses", "kept_uploads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name}: keep at least 1")
@@ -95,7 +96,7 @@ class MujocoSimulator(Simulator):
         n_classes = FIRST_CATEGORY + len(self.categories)
         self._rays = RayCaster(num_envs, self.sensors, len(self.categories), n_classes)
         self._cameras = Cameras(self.sensors, n_classes, config.kept_uploads)
-        self._movers = Movers(num_envs, body.radius)
+        self._movers = Movers(num_envs, body.radius - SLACK)
         self._scenes: List[Optional[Scene]] = [None] * num_envs
         self._kept: OrderedDict[HouseSpec, Scene] = OrderedDict()
         self._coming: Dict[HouseSpec, Future[Scene]] = {}
@@ -103,6 +104,7 @@ class MujocoSimulator(Simulator):
         self._goals: List[List[np.ndarray]] = [[] for _ in range(num_envs)]
         self._fields = np.zeros((num_envs, 1, 1), dtype=np.float32)
         self._field_goal = np.full(num_envs, -1)
+        self._cell = CELL / config.refine
         self._origin = np.zeros((num_envs, 2))
         self._shape = np.ones((num_envs, 2), dtype=np.int64)
 
@@ -134,14 +136,14 @@ class MujocoSimulator(Simulator):
         self._scenes[row] = built
         self._rays.load(row, built)
         self._movers.load(row, built.ground)
-        space = built.ground.space
+        space = built.ground.fine
         self._origin[row], self._shape[row] = (space.x0, space.z0), space.free.shape
         self._goals[row], self._field_goal[row] = [], -1
         self.collided[row] = False
 
     def _build(self, spec: HouseSpec) -> Scene:
         config = self.config
-        return build_scene(spec, self.categories, self.body, config.cell, config.check_houses)
+        return build_scene(spec, self.categories, self.body, config.refine, config.check_houses)
 
     def _scene(self, row: int) -> Scene:
         scene = self._scenes[row]
@@ -221,19 +223,19 @@ class MujocoSimulator(Simulator):
 
     def distance(self, goal: np.ndarray) -> np.ndarray:
         self._choose(goal)
-        place = place_of(self.positions[:, ::2], self._origin, self.config.cell)
+        place = place_of(self.positions[:, ::2], self._origin, self._cell)
         return look_up(self._fields, np.arange(self.num_envs), place, self._shape)
 
     def distances_from(self, row: int, goal: int, points: np.ndarray) -> np.ndarray:
         fields = self._scene(row).fields(self._goals[row])
         flat = np.asarray(points, dtype=np.float64)[:, ::2]
-        place = place_of(flat, self._origin[row], self.config.cell)
+        place = place_of(flat, self._origin[row], self._cell)
         shape = np.broadcast_to(self._shape[row], place.shape)
         return look_up(fields, np.full(len(place), goal), place, shape)
 
     def way(self, goal: np.ndarray) -> np.ndarray:
         self._choose(goal)
-        cell, points = self.config.cell, self.positions[:, ::2]
+        cell, points = self._cell, self.positions[:, ::2]
         return steepest(self._fields, points, self._origin, self._shape, cell)
 
     def _choose(self, goal: np.ndarray) -> None:

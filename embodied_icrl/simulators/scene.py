@@ -62,7 +62,7 @@ class Scene:
         key = b"|".join(goal.tobytes() for goal in goals)
         if key not in self._fields:
             flat = [goal[:, ::2] for goal in goals]
-            self._fields[key] = distance_fields(self.ground.space, self.ground.region, flat)
+            self._fields[key] = distance_fields(self.ground.fine, self.ground.fine_region, flat)
         return _newest(self._fields, key, _KEPT_FIELDS)
 
     def sight(self, instance: int, points: np.ndarray, body: AgentBody) -> np.ndarray:
@@ -83,7 +83,7 @@ def _newest(kept: OrderedDict[Any, np.ndarray], key: Any, most: int) -> np.ndarr
 
 
 def build_scene(
-    spec: HouseSpec, categories: Tuple[str, ...], body: AgentBody, cell: float, check: bool
+    spec: HouseSpec, categories: Tuple[str, ...], body: AgentBody, refine: int, check: bool
 ) -> Scene:
     """Compile a house and measure its ground.
 
@@ -91,7 +91,7 @@ def build_scene(
         spec: the house.
         categories: of the task, in its order.
         body: of the agents.
-        cell: grid spacing of the map of free space, metres.
+        refine: see `build_ground`.
         check: look first whether the house is valid.
 
     Raises:
@@ -105,7 +105,7 @@ def build_scene(
     mujoco.mj_forward(model, data)
     instances, boxes = _instances(spec, categories)
     classes, owners = _tables(model, instances)
-    ground = build_ground(spec, body.radius, body.height, cell)
+    ground = build_ground(spec, body.radius, body.height, refine)
     return Scene(spec, model, data, ground, instances, classes, owners, boxes)
 
 

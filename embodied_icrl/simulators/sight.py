@@ -8,6 +8,7 @@ import numpy as np
 
 from embodied_icrl.common.errors import require
 from embodied_icrl.houses.frames import to_mujoco
+from embodied_icrl.houses.mujoco_export import OBJECTS
 from embodied_icrl.simulators.base import AgentBody, ReferenceCamera
 from embodied_icrl.simulators.poses import pixel_directions
 from embodied_icrl.simulators.rays import SEEN_GROUPS
@@ -21,6 +22,7 @@ _SAMPLES, _OFF = 24, 2e-3
 _PIXELS_NEEDED = 20.0
 _PIXELS_PER_RADIAN = 128.0
 
+_OBJECTS_ONLY = np.array([group == OBJECTS for group in range(6)], dtype=np.uint8)
 # A box's corners as low or high along each axis, and its edges as pairs of corners.
 _CORNERS = np.indices((2, 2, 2)).reshape(3, 8).T
 _EDGES = np.array([(a, a | bit) for a in range(8) for bit in (1, 2, 4) if not a & bit])
@@ -28,13 +30,16 @@ _EDGES = np.array([(a, a | bit) for a in range(8) for bit in (1, 2, 4) if not a 
 _AT_CAMERA = 1e-4
 
 
-def cast(scene: Scene, origin: np.ndarray, directions: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+def cast(
+    scene: Scene, origin: np.ndarray, directions: np.ndarray, groups: np.ndarray = SEEN_GROUPS
+) -> Tuple[np.ndarray, np.ndarray]:
     """Geoms (int32 `[ray]`, -1: none) and distances (metres) of what rays from one point hit.
 
     Args:
         scene: the house.
         origin: `[3]`, MuJoCo's frame, as are
         directions: unit vectors `[ray, 3]`.
+        groups: of geoms that a ray can hit, uint8 `[6]`.
     """
     mujoco = require("mujoco", "pip install 'mujoco>=3.5,<3.12'")
     count = len(directions)
@@ -42,7 +47,7 @@ def cast(scene: Scene, origin: np.ndarray, directions: np.ndarray) -> Tuple[np.n
     if count:
         mujoco.mj_multiRay(
             scene.model, scene.data, np.ascontiguousarray(origin),
-            np.ascontiguousarray(directions).reshape(-1), SEEN_GROUPS, True, -1,
+            np.ascontiguousarray(directions).reshape(-1), groups, True, -1,
             geoms, distances, None, count, _FARTHEST,
         )  # fmt: skip
     return geoms, distances
@@ -65,7 +70,16 @@ def visible_pixels(
     mask = _candidate_pixels(to_mujoco(scene.boxes) - eye, axes, camera)
     rows, columns = np.nonzero(mask)
     local = pixel_directions(columns, rows, camera.width, camera.height, camera.fov)
-    geoms, _ = cast(scene, eye, local @ axes)
+    return _count(scene, eye, local @ axes)
+
+
+def _count(scene: Scene, eye: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    """How many rays end at each instance: int64 `[instance]`.
+
+    Most miss all of them, which is found out fast: with nothing else in the way.
+    """
+    geoms, _ = cast(scene, eye, directions, _OBJECTS_ONLY)
+    geoms, _ = cast(scene, eye, directions[geoms >= 0])
     owners = scene.owners[geoms]
     return np.bincount(owners[owners >= 0], minlength=len(scene.boxes)).astype(np.int64)
 
@@ -86,9 +100,7 @@ def shows(
     count = np.zeros(len(scene.boxes), dtype=np.int64)
     for part in (coarse, medium & ~coarse, ~medium):
         local = pixel_directions(columns[part], rows[part], camera.width, camera.height, camera.fov)
-        geoms, _ = cast(scene, eye, local @ axes)
-        owners = scene.owners[geoms]
-        count += np.bincount(owners[owners >= 0], minlength=len(count))
+        count += _count(scene, eye, local @ axes)
         if (count[instances] >= pixels).any():
             return True
     return False
