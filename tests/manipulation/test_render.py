@@ -88,6 +88,17 @@ def test_the_picture_follows_the_motion_and_the_size():
     env.close()
 
 
+def test_two_windows_do_not_disturb_each_other():
+    first, second = opened(PlanarReach()), opened(ValveTurn())
+    alone = rendered(first, 64, 48)
+    other = rendered(second, 40, 60)
+    np.testing.assert_array_equal(first.render(64, 48), alone)
+    second.close()
+    np.testing.assert_array_equal(first.render(64, 48), alone)
+    assert other.shape == (60, 40, 3)
+    first.close()
+
+
 def test_without_opengl_there_is_a_picture_and_a_line_that_says_why(no_opengl):
     env = opened(FetchPush())
     picture = env.render(60, 40)
