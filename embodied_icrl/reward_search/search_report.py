@@ -21,6 +21,7 @@ from embodied_icrl.reward_search.search_config import SearchConfig, task_node, t
 from embodied_icrl.reward_search.store import Store, read_json, read_search
 from embodied_icrl.reward_search.summary import FINAL, Summary, Work, parse_summary
 from embodied_icrl.reward_search.transcript import Transcript
+from embodied_icrl.reward_search.transitions import record_episodes
 
 STATUS = {"spent": "stopped"}  # how the report calls it
 
@@ -84,12 +85,13 @@ def film_best(store: Store, config: SearchConfig, best: str) -> None:
     )
     found = None
     if footage.states:
+        random = [np.array(episode) for episode in record_episodes(config.task)["random"]]
         found = correlate(
             (store.folder(best) / "reward.py").read_text(encoding="utf-8"),
             config.task.human_reward,
             config.task.fields,
-            np.concatenate(list(footage.states.values())),
-            "the policies in the video",
+            np.concatenate([*footage.states.values(), *random]),
+            "of a random policy and of those in the video",
         )
     video = footage.video
     data = {
