@@ -212,7 +212,7 @@ def _found(path: str, data: Path, where: str) -> Path:
         if Path(dataset.folder).name in Path(path).parts:
             raise AssetError(
                 f"{where} needs the data set {dataset.title}, and {found} is not there: get it "
-                f"from {dataset.source} (licence: {dataset.licence}) and put it, or a link to it, at "
-                f"{data / dataset.folder}"
+                f"from {dataset.source} (licence: {dataset.licence}) and put it, or a link to "
+                f"it, at {data / dataset.folder}"
             )
     raise AssetError(f"{where} needs {path}, which is neither there nor in {data}")
