@@ -146,6 +146,9 @@ class RemoteSimulator(Simulator):
     def visible_pixels(self, row: int, camera: ReferenceCamera) -> np.ndarray:
         return np.asarray(self._child.call("visible_pixels", row, camera))
 
+    def shows(self, row: int, camera: ReferenceCamera, instances: np.ndarray, pixels: int) -> bool:
+        return bool(self._child.call("shows", row, camera, instances, pixels))
+
     def top_down(self, row: int) -> TopDown:
         found: TopDown = self._child.call("top_down", row)
         return found
