@@ -8,12 +8,15 @@ import logging
 import socket
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from embodied_icrl.common.config import build
 from embodied_icrl.common.errors import ConfigError, MissingDependencyError, UserError
 from embodied_icrl.manipulation.planar_reach import PlanarReach
 from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
 from embodied_icrl.reward_search.extract import NoCode, extract_reward
+from embodied_icrl.reward_search.proposers.completions import MalformedReply, parse_reply
 from embodied_icrl.reward_search.proposers.openai import OpenAIConfig
 from embodied_icrl.reward_search.proposers.openai_calls import (
     Patience,
@@ -40,6 +43,7 @@ pytest.importorskip("openai")
 TASK = PlanarReach()
 KEY = "sk-secret-0123456789"
 MESSAGES = ({"role": "system", "content": "rules"}, {"role": "user", "content": "write"})
+KEYS = st.sampled_from(["choices", "message", "content", "text", "usage", "refusal"])
 FAST = {"timeout_s": 5.0, "retries": 3, "first_wait_s": 0.01, "longest_wait_s": 2.0}
 
 
@@ -323,6 +327,27 @@ def test_the_key_is_in_no_file_no_message_and_no_log(tmp_path, caplog):
     files = [path.read_text() for path in tmp_path.iterdir()]
     text = "".join([*shown, *files, str(raised.value), repr(raised.value.__cause__), caplog.text])
     assert len(files) == 2 and KEY not in text
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.text(max_size=4), inner),
+    max_leaves=12,
+)
+
+
+@given(
+    JSON.map(lambda data: json.dumps(data).encode())
+    | st.dictionaries(KEYS, JSON).map(lambda data: json.dumps(data).encode())
+    | st.binary(max_size=30)
+)
+def test_any_body_is_a_reply_or_malformed(body):
+    try:
+        reply = parse_reply(body)
+    except MalformedReply:
+        return
+    assert reply.choices
+    assert all((c.text is None) != (c.error is None) for c in reply.choices)
 
 
 def test_a_server_that_needs_no_key_gets_none(monkeypatch):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from embodied_icrl.common.config import build
 from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.common.paths import config_dir
+from embodied_icrl.manipulation.adroit import AdroitDoor
 from embodied_icrl.manipulation.fetch import FetchPickAndPlace, FetchPush, FetchReach
 from embodied_icrl.manipulation.fields import Field
 from embodied_icrl.manipulation.planar_push import PlanarPush
 from embodied_icrl.manipulation.planar_reach import PlanarReach
+from embodied_icrl.manipulation.shadow_hand import HandBlock
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.manipulation.valve_turn import ValveTurn
 from embodied_icrl.reward_search.accounting import Accounting
@@ -25,10 +30,8 @@ from embodied_icrl.reward_search.static_check import check_source
 from embodied_icrl.reward_search.task_template import NewTask
 from embodied_icrl.reward_search.transitions import record_episodes
 
-TASKS: list[Task] = [
-    PlanarReach(), PlanarPush(), ValveTurn(), FetchReach(), FetchPush(), FetchPickAndPlace(),
-    NewTask(),
-]  # fmt: skip
+FILES = sorted((config_dir() / "task").glob("*.yaml"))
+TASKS: list[Task] = [*(build(yaml.safe_load(path.read_text())) for path in FILES), NewTask()]
 SMALL = [PlanarReach(horizon=30), PlanarPush(horizon=40), ValveTurn(horizon=40)]
 
 
@@ -95,6 +98,20 @@ def test_what_touches_what_is_found_too():
     assert approaches(ValveTurn()) == [("finger_position", "spoke_tips")]
     assert approaches(FetchPickAndPlace()) == [("gripper_position", "object_position")]
     assert [f.name for f in find_roles(FetchPickAndPlace().fields).grips] == ["finger_opening"]
+
+
+def test_what_is_left_to_the_target_is_an_error_and_hands_are_not_touched():
+    roles = find_roles(HandBlock().fields)
+    assert [f.name for f in roles.errors] == ["turn_left"] and roles.pairs == ()
+    approaches = [(a.name, b.name) for a, b in roles.approaches]
+    assert ("palm_position", "block_position") in approaches
+    assert ("palm_position", "fingertip_positions") not in approaches
+
+
+def test_without_a_goal_there_are_amounts_to_change():
+    task = AdroitDoor()
+    assert [f.name for f in find_roles(task.fields).amounts] == ["latch_angle", "door_angle"]
+    assert any("state.door_angle" in source for source in first(task))
 
 
 @settings(max_examples=40)

@@ -34,7 +34,7 @@ class Terms:
         main = _MAIN_FORMS[index % len(_MAIN_FORMS)]
         approaches = self._approach_forms()
         approach = approaches[(index + index // len(_MAIN_FORMS)) % len(approaches)]
-        terms = main(self) if self.roles.pairs or self.roles.errors else self.amounts()
+        terms = main(self) if self.roles.pairs or self.roles.errors else self.amounts(index)
         contact = approach()
         if approach == self.gated:
             terms = self._gate_some(terms)
@@ -46,13 +46,13 @@ class Terms:
         if self.roles.pairs or self.roles.errors:
             draws += [lambda form=form: form(self) for form in _MAIN_FORMS]  # type: ignore[misc]
         else:
-            draws.append(self.amounts)
+            draws.append(lambda: self.amounts(int(self.rng.integers(100))))
         draws += [self.effort, self.calm]
         for choice in self.rng.permutation(len(draws)).tolist():
             terms: list[Term] = draws[choice]()
             if terms:
                 return terms[int(self.rng.integers(len(terms)))]
-        return self.amounts()[0]
+        return self.amounts(0)[0]
 
     # The goal.
 
@@ -101,13 +101,16 @@ class Terms:
             if place.name in speeds
         ]
 
-    def amounts(self) -> list[Term]:
-        """Without a goal among the fields: more or less of what there is."""
-        fields = self.roles.amounts
-        count = int(self.rng.integers(1, min(len(fields), MAX_MAIN) + 1))
-        chosen = sorted(self.rng.choice(len(fields), count, replace=False).tolist())
+    def amounts(self, index: int) -> list[Term]:
+        """Without a goal among the fields: more or less of what there is, other things for each
+        `index`."""
+        fields = list(self.roles.amounts)
+        if len(fields) > MAX_MAIN:
+            chosen = self.rng.choice(len(fields), MAX_MAIN, replace=False).tolist()
+            fields = [fields[position] for position in sorted(chosen)]
+        mask = 1 + index % (2 ** len(fields) - 1)
         terms = []
-        for field in (fields[index] for index in chosen):
+        for field in (f for position, f in enumerate(fields) if mask >> position & 1):
             wanted = any(word in f"{field.name} {field.meaning}" for word in _POSITIVE)
             sign = 1.0 if self.rng.random() < (0.8 if wanted else 0.5) else -1.0
             terms.append(Term("amount", (field.name,), sign * self._weight(field, 0.5, 2.0)))
@@ -199,7 +202,10 @@ class Terms:
         return [Term("calm", (speed.name,), self._weight(place, 0.005, 0.03))]
 
     def _costs(self, index: int) -> list[Term]:
-        return [self.nothing, self.effort, self.calm][(index + index // len(_MAIN_FORMS)) % 3]()
+        forms = [self.nothing]
+        forms += [self.effort] if self.roles.actions else []
+        forms += [self.calm] if self.roles.velocities else []
+        return forms[(index + index // len(_MAIN_FORMS)) % len(forms)]()
 
     # Numbers.
 
@@ -229,5 +235,5 @@ _MAIN_FORMS: tuple[MainForm, ...] = (
     lambda draw: draw.peak(0.5, 1.0) + draw.peak(0.1, 0.25),
     lambda draw: draw.distance() + draw.peak() + draw.bonus(),
     lambda draw: draw.peak(0.3, 1.0, "within") + draw.bonus(),
-    lambda draw: draw.distance() + draw.progress() + draw.peak(),
+    lambda draw: draw.distance() + (draw.progress() or draw.peak(0.5, 1.0)) + draw.peak(),
 )
