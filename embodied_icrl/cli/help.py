@@ -58,6 +58,11 @@ def _groups(config_name: str) -> Iterator[tuple[str, list[str]]]:
 
 def _dataclass_docs(config_name: str) -> dict[str, str]:
     """Documentation of the keys, where a config dataclass describes them."""
+    if config_name == "reward":
+        from embodied_icrl.cli.reward import RewardConfig
+        from embodied_icrl.reward_search.search_config import SearchConfig
+
+        return {item.key: item.doc for cls in (SearchConfig, RewardConfig) for item in describe(cls)}
     if config_name != "train":
         return {}
     from embodied_icrl.training.config import TrainConfig

@@ -36,13 +36,22 @@ class RewardConfig:
     """What the actions that don't train read."""
 
     action: Literal["search", "evaluate", "video", "report", "check", "tasks", "new"] | None = (
-        option(None, "what to do")
+        option(
+            None,
+            "search, evaluate, video, report, check, tasks or new: the command's first word",
+        )
     )
-    argument: str | None = option(None, "check, evaluate: the file; new: the name")
+    argument: str | None = option(
+        None,
+        "check, evaluate: file with reward code (.py, or an answer with code blocks); "
+        "new: name of the task; the command's second word",
+    )
     task: Any = option(None, "the task")
     components: Literal["sum", "free"] = option("free", "how components relate to the total")
     run: str | None = option(None, "the run directory")
-    output: str | None = option(None, "new: the directory; evaluate, video: the file")
+    output: str | None = option(
+        None, "new: the directory; evaluate: the JSON file; video: the MP4 file"
+    )
     evaluate: EvaluateConfig = option(EvaluateConfig, "what `reward evaluate` measures")
     debug: bool = option(False, "full tracebacks for usage errors")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -31,6 +30,7 @@ from embodied_icrl.reward_search.search_config import SearchConfig
 from embodied_icrl.reward_search.search_progress import SearchProgress
 from embodied_icrl.reward_search.search_report import film_best, filmed, report_search
 from embodied_icrl.reward_search.store import open_store, read_search
+from embodied_icrl.reward_search.summary import FinalResult
 
 NOTHING_TRAINED = 1  # exit status of a search that found no reward
 
@@ -56,7 +56,17 @@ def search(config: RewardConfig, settings: Mapping[str, Any]) -> None:
         print(f"no reward could be trained; reasons: {folder / 'report.html'}", file=sys.stderr)
         raise CommandStopped(NOTHING_TRAINED)
     print(f"best reward: {folder / 'best' / 'reward.py'}, fitness {outcome.best.fitness:.3f}")
+    for final in outcome.finals:
+        print(f"trained once more: {_final_text(final)}")
     print(f"report: {folder / 'report.html'}")
+
+
+def _final_text(final: FinalResult) -> str:
+    if final.fitness is None or final.status != "trained":
+        return f"{final.id} {final.status}: {final.reason}"
+    interval = "" if final.low is None else f" [{final.low:.3f}, {final.high:.3f}]"
+    seeds = len(final.per_seed)
+    return f"{final.id}, fitness {final.fitness:.3f}{interval}, seeds: {seeds}"
 
 
 def evaluate(config: RewardConfig, settings: Mapping[str, Any]) -> None:
@@ -137,9 +147,8 @@ def search_config(settings: Mapping[str, Any]) -> SearchConfig:
 
 def command_line() -> str:
     """What a person typed, for the report."""
-    program, _, name = sys.argv[0].rpartition(" ")
-    words = [os.path.basename(program) or "embodied-icrl", name, *map(shlex.quote, sys.argv[1:])]
-    return " ".join(words)
+    words = [word for word in sys.argv[1:] if not word.startswith("action=")]
+    return " ".join(["embodied-icrl reward search", *map(shlex.quote, words)])
 
 
 def make_report(config: RewardConfig, settings: Mapping[str, Any]) -> None:

@@ -187,9 +187,10 @@ class Rounds:
         """Stop those that the others leave behind."""
         reached = {e.candidate.id: e.candidate.fitness or 0.0 for e in alive}
         kept = set(self._survivors(reached))
+        ranked = sorted(reached, key=lambda name: -reached[name])
         for entry in alive:
             if entry.candidate.id not in kept:
-                place = 1 + sum(value > reached[entry.candidate.id] for value in reached.values())
+                place = 1 + ranked.index(entry.candidate.id)
                 reason = f"by racing: place {place} of {len(alive)} after {step} steps"
                 _change(entry, told, status="stopped", reason=reason)
         return [entry for entry in alive if entry.candidate.id in kept]

@@ -49,11 +49,13 @@ class Outcome:
         status: "finished", or "spent" by its budget.
         best: the best reward; None where none could be trained.
         reason: of an end before the last iteration, one line.
+        finals: the trainings at the end.
     """
 
     status: Literal["finished", "spent"]
     best: Candidate | None
     reason: str | None = None
+    finals: tuple[FinalResult, ...] = ()
 
 
 class Search:
@@ -109,7 +111,8 @@ class Search:
                 break
         if self.best is not None and self.config.final_seeds:
             self._train_finals(self.best)
-        return Outcome("finished" if spent is None else "spent", self.best, spent)
+        status: Literal["finished", "spent"] = "finished" if spent is None else "spent"
+        return Outcome(status, self.best, spent, tuple(self.summary.finals))
 
     def save(self, status: str) -> None:
         """Leaderboard and summary, as things stand."""
@@ -215,7 +218,7 @@ class Search:
         for candidate in (self.candidates[name] for name in names):
             if candidate.status != "trained" or candidate.fitness is None:
                 continue
-            if self.best is None or candidate.fitness > (self.best.fitness or 0.0):
+            if self.best is None or candidate.fitness > _fitness(self.best):
                 self.best = candidate
         best = self.best
         if best is None:
@@ -260,6 +263,11 @@ class Search:
         if best is None or best.fitness is None or best.source is None:
             return None
         return Parent(best.id, best.source, best.fitness, best.curves)
+
+
+def _fitness(candidate: Candidate) -> float:
+    assert candidate.fitness is not None
+    return candidate.fitness
 
 
 def _reward_of(path: str) -> str:

@@ -1,0 +1,163 @@
+"""`embodied-icrl reward search` as a person uses it, with real trainings of a few hundred steps."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(900)  # every command starts many processes
+
+TINY = (
+    "iterations=2", "samples=1", "workers=2", "racing=none", "checkpoints=1", "episodes=1",
+    "quick.env_steps=256", "quick.n_envs=2", "quick.hyperparameters.n_steps=128",
+    "baselines=false", "final_seeds=0", "video=false",
+)  # fmt: skip
+TASK = ("task=planar_reach", "task.horizon=20")
+
+
+def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "embodied_icrl", "reward", *words],
+        cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def reward(*words: str, cwd: Path) -> tuple[int, str, str]:
+    process = start(*words, cwd=cwd)
+    out, err = process.communicate(timeout=170)
+    return process.returncode, out, err
+
+
+def done(*words: str, cwd: Path) -> str:
+    code, out, err = reward(*words, cwd=cwd)
+    assert code == 0, err
+    return out
+
+
+def board(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads((folder / "leaderboard.json").read_text())
+    return rows
+
+
+def test_search_replay_report_and_evaluation(tmp_path):
+    out = done("search", *TASK, *TINY, "run=a", cwd=tmp_path)
+    assert "best reward: a/best/reward.py" in out
+    assert (tmp_path / "a" / "report.html").stat().st_size > 1000
+    assert {row["id"] for row in board(tmp_path / "a")} == {"i1_s00", "i2_s00"}
+    assert all(row["env_steps"] == 256 for row in board(tmp_path / "a"))
+
+    replay = ("proposer=replay", "proposer.transcript=a", "proposer.strict=true")
+    done("search", *TASK, *TINY, "run=b", *replay, cwd=tmp_path)
+    assert board(tmp_path / "a") == board(tmp_path / "b")
+
+    (tmp_path / "a" / "report.html").unlink()
+    assert done("report", "run=a", cwd=tmp_path) == "a/report.html\n"
+    assert (tmp_path / "a" / "report.html").exists()
+
+
+def test_a_file_is_evaluated_and_a_task_of_ones_own_is_searched_and_filmed(tmp_path):
+    done("new", "my_slide", "output=lab", cwd=tmp_path)
+    lab = ("--config-dir", "lab", "task=my_slide", "task.horizon=20")
+    budget = ("quick.env_steps=256", "full.env_steps=256", "full.n_envs=2",
+              "full.hyperparameters.n_steps=128")  # fmt: skip
+    words = [word for word in TINY if word.split("=")[0] not in ("video", "baselines")]
+    words += ["iterations=1", "final_seeds=1", *budget]
+    out = done("search", *lab, *words, "run=a", cwd=tmp_path)
+    assert "trained once more: human, fitness" in out
+    videos = list((tmp_path / "a" / "videos").glob("*.mp4"))
+    film = json.loads((tmp_path / "a" / "videos" / "film.json").read_text())
+    assert videos or film["reason"]
+    if videos:
+        done("video", "--config-dir", "lab", "run=a", "output=film.mp4", cwd=tmp_path)
+        assert (tmp_path / "film.mp4").read_bytes() == videos[0].read_bytes()
+
+    small = ("evaluate.seeds=1", "evaluate.episodes=2", "workers=2")
+    best = json.loads(done("evaluate", "--config-dir", "lab", "run=a", *small, cwd=tmp_path))
+    assert (best["episodes"], len(best["fitness"]["per_seed"])) == (2, 1)
+    (tmp_path / "mine.py").write_bytes((tmp_path / "a" / "best" / "reward.py").read_bytes())
+    mine = json.loads(
+        done("evaluate", "mine.py", *lab, *words, *small, "output=m.json", cwd=tmp_path)
+    )
+    assert mine["fitness"] == best["fitness"]
+    assert json.loads((tmp_path / "m.json").read_text()) == mine
+    (tmp_path / "mine.py").write_text("import os\n")
+    code, out, _ = reward("evaluate", "mine.py", *lab, *words, *small, cwd=tmp_path)
+    assert code == 1 and "import, line 1" in out
+
+
+def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
+    words = ("search", *TASK, *TINY, "quick.env_steps=2560", "run=a")
+    process = start(*words, cwd=tmp_path)
+    deadline = time.monotonic() + 100
+    while not list(tmp_path.glob("a/candidates/*/seed_0/stretch_*/work")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert "the same command goes on from there (a)" in err and "Traceback" not in err
+    assert (tmp_path / "a" / "report.html").exists()
+    done(*words, cwd=tmp_path)
+    assert {row["status"] for row in board(tmp_path / "a")} == {"trained"}
+
+
+def test_usage_errors_are_one_line(tmp_path):
+    for words, message in (
+        (("search",), "name a task: task=NAME"),
+        (("search", "task=planar_reech"), "available: adroit_door"),
+        (("search", *TASK, "samples=0"), "samples=0 must be at least 1"),
+        (("search", *TASK, "sample=3"), "did you mean 'samples'"),
+        (("search", *TASK, "checkpoints=2"), "checkpoints"),
+        (("search", *TASK, "racing=half"), "available: halving, none"),
+        (("search", *TASK, "proposer=openai"), "proposer.model"),
+        (("search", *TASK, "proposer=replay", "proposer.transcript=x"), "proposer.transcript=x"),
+        (("search", *TASK, "init=nothing.py"), "init=nothing.py"),
+        (("search", *TASK, "resume=true", "run=nowhere"), "no run in nowhere to resume"),
+        (("report", "run=nowhere"), "nowhere"),
+        (("report",), "run=DIR"),
+        (("video", "run=nowhere"), "nowhere"),
+        (("evaluate", "run=nowhere"), "nowhere"),
+        (("evaluate", "nothing.py", *TASK), "nothing.py: no such file"),
+    ):
+        code, _, err = reward(*words, cwd=tmp_path)
+        lines = [line for line in err.splitlines() if not line.startswith("searching in")]
+        assert code == 2, (words, err)
+        assert message in lines[-1] and lines[-1].startswith("error: "), err
+        assert len(lines) == 1, err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_killed_at_20_random_moments_it_ends_with_the_same_leaderboard(tmp_path):
+    words = ("search", *TASK, *TINY, "samples=3", "racing=halving", "checkpoints=4")
+    began = time.monotonic()
+    done(*words, "run=whole", cwd=tmp_path)
+    seconds = time.monotonic() - began
+    drawn, kills = random.Random(5), 0
+    while kills < 20:
+        process = start(*words, "run=a", cwd=tmp_path)
+        time.sleep(drawn.uniform(0.1, 0.5) * seconds)
+        process.kill()
+        kills += process.wait() == -signal.SIGKILL
+        process.communicate()
+        if kills < 20 and (tmp_path / "a" / "report.html").exists() and kills % 5 == 4:
+            (tmp_path / "a").rename(tmp_path / f"finished_{kills}")
+    done(*words, "run=a", cwd=tmp_path)
+    for folder in [tmp_path / "a", *tmp_path.glob("finished_*")]:
+        if (folder / "report.html").exists():
+            done(*words, f"run={folder.name}", cwd=tmp_path)
+        assert board(folder) == board(tmp_path / "whole")
+        answers = (folder / "transcript.jsonl").read_text().splitlines()
+        keys = [tuple(json.loads(line)[k] for k in ("iteration", "sample", "attempt")) for line in
+                answers]  # fmt: skip
+        assert len(keys) == len(set(keys))
