@@ -148,16 +148,17 @@ def test_retry_after_in_all_its_forms():
         assert retry_after_s({"retry-after": text}, now) is None
 
 
-@pytest.mark.parametrize("slow", [silent(1.0), drips])
+@pytest.mark.parametrize("slow", [silent(1.5), drips])
 def test_a_reply_that_takes_too_long(slow):
     accounting = Accounting()
     with chat_server(slow, honours_n) as server:
-        answers = ask(server, 1, accounting, patience={"timeout_s": 0.3}, answer_tokens=50)
+        answers = ask(server, 1, accounting, patience={"timeout_s": 1.0}, answer_tokens=50)
     assert answers[0].error is None
     # Nobody knows what the server wrote meanwhile: all it was allowed to is counted.
-    assert accounting.totals.completion_tokens == 50 + 20
+    lost = len(server.bodies) - 1  # more than one where this machine is slow itself
+    assert lost >= 1 and accounting.totals.completion_tokens == 50 * lost + 20
     assert accounting.totals.estimated_tokens > 50
-    assert answers[0].usage.completion_tokens == 70 and answers[0].usage.estimated
+    assert answers[0].usage.completion_tokens == 50 * lost + 20 and answers[0].usage.estimated
 
 
 def test_trouble_in_the_middle_of_a_search_costs_answers_only():
