@@ -200,7 +200,8 @@ class ObjectNav(BatchedTrialEnv):
         key = (int(self._tasks.ids[index]), int(self._tasks.trials[index]))
         explored = self._explored.get(index)
         if explored is None or explored.trial != key:
-            explored = self._explored[index] = Explored(self.houses[index].spec, key)
+            above = self.simulator.top_down(index)
+            explored = self._explored[index] = Explored(self.houses[index].spec, above, key)
         return render_house(self, index, explored)
 
     def get_state(self) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from embodied_icrl.houses.geometry import (
     wall_boxes,
 )
 from embodied_icrl.houses.spec import HouseSpec
+from embodied_icrl.simulators.base import TopDown
 
 if TYPE_CHECKING:
     from embodied_icrl.envs.object_nav import ObjectNav
@@ -24,18 +25,21 @@ VIEW_SIZE = 400
 VIEW_ANGLE = 90.0
 _CELL = 0.1
 _FARTHEST = 5.0
+# A place is seen if the floor is, or what stands on it at the height of a table.
+_HEIGHTS = (0.02, 0.8)
 _UNSEEN_SHADE = 0.55
 
 
 class Explored:
-    """Which parts of the floor the agent has looked at in a trial, as far as it was drawn.
+    """Which parts of a house the agent has looked at in a trial, as far as it was drawn.
 
     Attributes:
         trial: whose map it is.
+        above: the house.
     """
 
-    def __init__(self, spec: HouseSpec, trial: tuple[int, int]) -> None:
-        self.trial = trial
+    def __init__(self, spec: HouseSpec, above: TopDown, trial: tuple[int, int]) -> None:
+        self.trial, self.above = trial, above
         x0, z0, x1, z1 = house_bounds(spec)
         self._x0, self._z0 = x0, z0
         shape = (max(1, round((z1 - z0) / _CELL)), max(1, round((x1 - x0) / _CELL)))
@@ -47,19 +51,26 @@ class Explored:
         )
 
     def look(self, camera: np.ndarray, yaw: float) -> None:
-        """Add the floor that is in sight, within 5 m, of a camera `[3]` that looks along `yaw`."""
+        """Add what is in sight, within 5 m, of a camera `[3]` that looks along `yaw`."""
         dx, dz = self._x - camera[0], self._z - camera[2]
         distance = np.hypot(dx, dz)
         ahead = -np.sin(yaw) * dx - np.cos(yaw) * dz
         inside = (distance <= _FARTHEST) & (ahead >= np.cos(np.radians(VIEW_ANGLE / 2)) * distance)
         inside &= ~self._seen
-        places = np.stack([self._x[inside], np.full(inside.sum(), 0.02), self._z[inside]], axis=1)
-        if len(places):
-            eyes = np.repeat(camera[None], len(places), axis=0)
-            self._seen[inside] = ~blocked_rays(eyes, places, self._boxes)
+        seen = np.zeros(int(inside.sum()), dtype=bool)
+        for height in _HEIGHTS:
+            places = np.stack(
+                [self._x[inside], np.full(seen.size, height), self._z[inside]], axis=1
+            )
+            if len(places):
+                seen |= ~blocked_rays(np.repeat(camera[None], seen.size, 0), places, self._boxes)
+        self._seen[inside] = seen
 
-    def shade(self, picture: np.ndarray, x0: float, z0: float, scale: float) -> np.ndarray:
-        """A map with the part of the house that has not been seen darker; see `TopDown`."""
+    def shaded(self) -> np.ndarray:
+        """The map with the part of the house that has not been seen darker."""
+        picture, x0, z0, scale = (
+            self.above.picture, self.above.x0, self.above.z0, self.above.scale
+        )  # fmt: skip
         height, width, _ = picture.shape
         columns = ((np.arange(width) + 0.5) / scale + x0 - self._x0) / _CELL
         rows = ((np.arange(height) + 0.5) / scale + z0 - self._z0) / _CELL
@@ -81,7 +92,7 @@ def render_house(env: ObjectNav, row: int, explored: Explored) -> RenderState:
     aim = np.array([-np.sin(yaw), 0.0, -np.cos(yaw)])
     camera = position + body.camera_ahead * aim + np.array([0.0, body.camera_height, 0.0])
     explored.look(camera, yaw)
-    above = simulator.top_down(row)
+    above = explored.above
     target = int(env.targets[row])
     targets = [
         ((x - above.x0) * above.scale, (z - above.z0) * above.scale, env.categories[target])
@@ -94,7 +105,7 @@ def render_house(env: ObjectNav, row: int, explored: Explored) -> RenderState:
     )
     return RenderState(
         agent_view=simulator.picture(row, VIEW_SIZE, VIEW_SIZE, VIEW_ANGLE),
-        map=explored.shade(above.picture, above.x0, above.z0, above.scale),
+        map=explored.shaded(),
         pose=(float(pose[0]), float(pose[1]), pose[2]),
         targets=[(float(x), float(z), label) for x, z, label in targets],
         target_label=env.categories[target].replace("_", " "),
