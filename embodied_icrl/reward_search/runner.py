@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
-from embodied_icrl.common.errors import UserError
+from embodied_icrl.common.errors import ConfigError, UserError
+from embodied_icrl.reward_search.accounting import Accounting
+from embodied_icrl.reward_search.algorithms import completed
 from embodied_icrl.reward_search.checks import CheckReport, check_reward
 from embodied_icrl.reward_search.launchers import Launcher, LocalLauncher, RayLauncher
 from embodied_icrl.reward_search.plans import final_plan, search_plan
 from embodied_icrl.reward_search.proposers.recorded import open_proposer
 from embodied_icrl.reward_search.rounds import Rounds
 from embodied_icrl.reward_search.sandbox import available_layers
-from embodied_icrl.reward_search.search import Outcome, Parts, Search
+from embodied_icrl.reward_search.search import Outcome, Parts, Search, reward_of, words_of
 from embodied_icrl.reward_search.search_config import SearchConfig
 from embodied_icrl.reward_search.search_progress import SearchProgress
 from embodied_icrl.reward_search.search_report import film_best, report_search
 from embodied_icrl.reward_search.selection import select
 from embodied_icrl.reward_search.store import Store, open_store
 from embodied_icrl.reward_search.transitions import record_episodes
+from embodied_icrl.reward_search.writing import Check
 from embodied_icrl.runs.run import run_errors
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -48,14 +51,38 @@ def run_search(config: SearchConfig, *, command: str = "") -> Outcome:
         ConfigError: something in the configuration doesn't fit.
         MissingDependencyError: the task's or the proposer's packages aren't installed.
     """
+    check = check_settings(config)
     store = open_store(config)
     try:
-        return _search(config, store, command)
+        return _search(config, store, check, command)
     finally:
         store.close()
 
 
-def _search(config: SearchConfig, store: Store, command: str) -> Outcome:
+def check_settings(config: SearchConfig) -> Check:
+    """Find what is wrong with the settings before a directory is made that remembers them.
+
+    Returns:
+        the checks of reward code for the task.
+
+    Raises:
+        ConfigError: something in the configuration doesn't fit.
+        MissingDependencyError: the task's or the proposer's packages aren't installed.
+    """
+    search_plan(config)
+    for budget in (config.quick_budget, config.last_budget):
+        completed(budget.algorithm, budget.hyperparameters, budget.n_envs)
+    config.proposer.build(config.task, seed=config.seed, accounting=Accounting())
+    words_of(config.feedback_file)
+    check = make_check(config)
+    if config.init is not None:
+        report = check(reward_of(config.init))
+        if not report.accepted:
+            raise ConfigError(f"init={config.init}: {report.findings[0].text}")
+    return check
+
+
+def _search(config: SearchConfig, store: Store, check: Check, command: str) -> Outcome:
     proposer = open_proposer(config.proposer, config.task, seed=config.seed, folder=store.path)
     accounting, layers = proposer.accounting, available_layers().name
     progress = SearchProgress(
@@ -64,7 +91,7 @@ def _search(config: SearchConfig, store: Store, command: str) -> Outcome:
     with progress, stop_signals():
         progress.say(f"searching in {store.path}; sandbox: {layers}")
         rounds = make_rounds(config, make_launcher(config), progress)
-        parts = Parts(proposer, make_check(config), rounds, search_plan(config), final_plan(config))
+        parts = Parts(proposer, check, rounds, search_plan(config), final_plan(config))
         search = Search(config, store, parts, progress)
         search.summary.sandbox = layers
         search.summary.command = command
@@ -128,7 +155,7 @@ def make_launcher(config: SearchConfig) -> Launcher:
     return LocalLauncher(config.workers, config.limits)
 
 
-def make_check(config: SearchConfig) -> Callable[[str], CheckReport]:
+def make_check(config: SearchConfig) -> Check:
     """The checks of reward code for the task, on transitions that are recorded once, here.
 
     Raises:

@@ -132,7 +132,7 @@ class Search:
                 self._steady.append(Entry(candidate, folder(name)))
         if self.config.init is None:
             return
-        given = Candidate(INIT, 0, source=_reward_of(self.config.init))
+        given = Candidate(INIT, 0, source=reward_of(self.config.init))
         candidate = check_candidate(self.store, given, self.parts.check)
         if candidate.status == "refused":
             raise ConfigError(f"init={self.config.init}: {candidate.reason}")
@@ -152,7 +152,7 @@ class Search:
         names = [candidate_id(iteration, sample) for sample in range(config.samples)]
         waiting = [entry.candidate.id for entry in self._steady]
         self.progress.begin(f"iteration {iteration} of {config.iterations}", [*waiting, *names])
-        feedback = self.store.begin_iteration(iteration, _words(config.feedback_file))
+        feedback = self.store.begin_iteration(iteration, words_of(config.feedback_file))
         parent = self._parent()
 
         def question(useless: Sequence[Candidate]) -> tuple[Message, ...]:
@@ -270,7 +270,7 @@ def _fitness(candidate: Candidate) -> float:
     return candidate.fitness
 
 
-def _reward_of(path: str) -> str:
+def reward_of(path: str) -> str:
     """Python from a .py file; from any other text, the function in its code blocks."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
@@ -281,7 +281,7 @@ def _reward_of(path: str) -> str:
         raise ConfigError(f"init={path}: {error}") from error
 
 
-def _words(path: str | None) -> str | None:
+def words_of(path: str | None) -> str | None:
     """A person's words; None without a file, or with an empty one."""
     if path is None:
         return None
