@@ -21,6 +21,9 @@ FAR = np.float32(1e6)
 _START = 0.16
 _SETTLED = 3e-4
 _ROUNDS = 200
+# How far into obstacles, grown by the agent's radius, lookups may reach, metres: between nodes an
+# agent may stand where none of them is free. Less than half of the radius.
+_EDGE = 0.13
 
 
 def distance_fields(
@@ -47,12 +50,21 @@ def distance_fields(
         _start(fields[:, i], space, region, np.asarray(goals[goal], dtype=np.float64))
     closed = np.where(region, np.float32(0), FAR)
     _settle(fields, closed, closed, space.cell, _ROUNDS)
-    # Into the obstacles: only nodes that are not free take values; the region keeps its own.
-    walls = np.where(space.free, FAR, np.float32(0))
-    either = np.minimum(walls, closed)
-    _settle(fields, either, walls, space.cell, 1)
+    # A little into the obstacles, from the side where they are met; never through them.
+    edge = _around(region, int(_EDGE / space.cell)) & ~space.free
+    either = np.where(region | edge, np.float32(0), FAR)
+    _settle(fields, either, np.where(edge, np.float32(0), FAR), space.cell, 1)
     result[given] = fields.transpose(1, 0, 2)
     return result
+
+
+def _around(mask: np.ndarray, layers: int) -> np.ndarray:
+    """A mask grown by so many nodes, diagonally too."""
+    padded = np.pad(mask, 1)
+    for _ in range(layers):
+        padded[:, 1:-1] |= padded[:, :-2] | padded[:, 2:]
+        padded[1:-1] |= padded[:-2] | padded[2:]
+    return padded[1:-1, 1:-1]
 
 
 def _start(field: np.ndarray, space: FreeSpace, region: np.ndarray, points: np.ndarray) -> None:
@@ -88,10 +100,10 @@ def _settle(
         rounds: at most.
     """
     rows, goals, columns = fields.shape
-    reached = (fields < FAR).any(axis=1)
+    reached: np.ndarray = np.any(fields < FAR, axis=1)
     # For each direction, the lines that changed since they were last carried on in it.
-    fresh_rows = np.tile(reached.any(axis=1), (2, 1))
-    fresh_columns = np.tile(reached.any(axis=0), (2, 1))
+    fresh_rows = np.tile(np.any(reached, axis=1), (2, 1))
+    fresh_columns = np.tile(np.any(reached, axis=0), (2, 1))
     padded_row = np.full((goals, columns + 2), FAR, dtype=np.float32)
     padded_column = np.full((rows + 2, goals), FAR, dtype=np.float32)
     for _ in range(rounds):
@@ -156,7 +168,7 @@ def _carry(
     np.sqrt(np.maximum(gain, 0, out=gain), out=gain)
     near += gain
     near += takes
-    return near
+    return np.asarray(near)
 
 
 def look_up(

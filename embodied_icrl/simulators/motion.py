@@ -13,6 +13,8 @@ STEP = 0.05
 # How deep an agent may be in an obstacle's margin without being pushed out, metres.
 TOUCH = 1e-7
 _CORRECTIONS = 12
+# A step that would have to be cut to less than this part after the corrections is not made.
+_PINCHED = 0.9
 # The moving disc is this much smaller than the agent, metres: maps of free space are grids, whose
 # straight lines between free points cut round corners by up to so much, and the agent must fit.
 SLACK = 0.002
@@ -89,16 +91,18 @@ class Movers:
         longest = np.sqrt((way * way).sum(axis=1)).max()
         steps = int(np.ceil(longest / min(STEP, self.radius / 2) - 1e-9))
         step = way / steps
-        squared = (step * step).sum(axis=1)
+        length = np.sqrt((step * step).sum(axis=1))
         points, rows = points.copy(), np.arange(len(points))
         for _ in range(steps):
             before = points[rows]
             after, free = self._push_out(before + step[rows], boxes[rows])
-            moved = ((after - before) ** 2).sum(axis=1)
-            # Nowhere is the way out longer than the step, except between obstacles that pinch.
-            free &= moved <= squared[rows] * (1 + 1e-9)
+            moved = np.sqrt(((after - before) ** 2).sum(axis=1))
+            # The way out makes a step hardly longer, except between obstacles that pinch.
+            share = np.minimum(length[rows] / np.maximum(moved, 1e-12), 1.0)
+            after = before + share[:, None] * (after - before)
+            free &= share > _PINCHED
             # Who stays where it was stays there at the next step too.
-            free &= moved > 1e-14
+            free &= moved > 1e-7
             rows = rows[free]
             if not len(rows):
                 break

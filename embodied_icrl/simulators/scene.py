@@ -103,13 +103,14 @@ def build_scene(
     model = mujoco_spec(spec).compile()
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
-    instances, boxes = _instances(spec, categories)
+    instances, boxes = house_instances(spec, categories)
     classes, owners = _tables(model, instances)
     ground = build_ground(spec, body.radius, body.height, refine)
     return Scene(spec, model, data, ground, instances, classes, owners, boxes)
 
 
-def _instances(spec: HouseSpec, categories: Tuple[str, ...]) -> Tuple[Instances, np.ndarray]:
+def house_instances(spec: HouseSpec, categories: Tuple[str, ...]) -> Tuple[Instances, np.ndarray]:
+    """The target objects of a house, and their boxes `[instance, 2, 3]`: lowest, highest corner."""
     numbers: Dict[str, int] = {name: i for i, name in enumerate(categories)}
     boxes = np.zeros((len(spec.objects), 2, 3))
     for i, item in enumerate(spec.objects):
