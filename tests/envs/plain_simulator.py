@@ -14,6 +14,7 @@ import numpy as np
 from embodied_icrl.common.config import option
 from embodied_icrl.houses.geometry import house_bounds
 from embodied_icrl.simulators.base import ArraySpec, Instances, Simulator, TopDown
+from embodied_icrl.simulators.poses import eyes
 
 PIXELS = 100
 
@@ -82,7 +83,9 @@ class PlainSimulator(Simulator):
     def forward(self, distance):
         aim = np.stack([-np.sin(self.yaw), np.zeros(self.num_envs), -np.cos(self.yaw)], axis=1)
         wanted = self.positions + distance[:, None] * aim
-        reached = np.stack([np.clip(p, *self._bounds(row)) for row, p in enumerate(wanted)])
+        reached = wanted.copy()
+        for row in np.flatnonzero(distance):
+            reached[row] = np.clip(wanted[row], *self._bounds(row))
         moved = np.linalg.norm(reached - self.positions, axis=1)
         self.collided[:] = np.abs(reached - wanted).max(axis=1) > 1e-9
         self.positions[:] = reached
@@ -97,7 +100,7 @@ class PlainSimulator(Simulator):
         out["pose"][:, 2], out["pose"][:, 3] = self.yaw, self.tilt
 
     def set_goals(self, row, goals):
-        self.goals[row] = list(goals)
+        self.goals[row] = [points[::6] for points in goals]
 
     def distance(self, goal):
         pairs = enumerate(zip(goal, self.positions, strict=True))
@@ -119,7 +122,7 @@ class PlainSimulator(Simulator):
         return ways
 
     def visible_pixels(self, row, camera):
-        offsets = self.instances(row).centres - self.positions[row]
+        offsets = self.instances(row).centres - eyes(self.positions, self.yaw, self.body)[row]
         bearing = np.arctan2(-offsets[:, 0], -offsets[:, 2]) - self.yaw[row]
         off = np.abs((bearing + np.pi) % (2 * np.pi) - np.pi)
         return np.where(off <= np.radians(camera.fov / 2), self.pixels, 0)

@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.envs.object_nav_config import ObjectNavConfig
 from embodied_icrl.houses.generate import HouseConfig
 from tests.envs.plain_simulator import PlainConfig
@@ -18,8 +17,9 @@ PLAIN = ObjectNavConfig(
     PlainConfig(),
     sensors={},
     categories=NAMES,
-    houses=HouseConfig(max_rooms=2, n_objects=6, categories=NAMES),
+    houses=HouseConfig(n_rooms=1, n_objects=6, categories=NAMES),
     horizon=30,
+    start_points=40,
 )
 AUTOMATIC = dataclasses.replace(
     PLAIN, stop="automatic", actions=("turn_right", "forward", "turn_left"), n_houses=7
