@@ -13,8 +13,8 @@ from embodied_icrl.common.config import build, option
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.common.paths import checkout_dir
 
-# Files in the folder that don't measure: shared code, and the table of trained seeds.
-OTHERS = ("common", "recurrent", "seeds")
+# Files in the folder that don't measure: shared code, and the tables of trained seeds.
+OTHERS = ("common", "recurrent", "reward_tables", "seeds")
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from embodied_icrl.manipulation.task import Budget
 from embodied_icrl.reward_search.film import Take
 from embodied_icrl.reward_search.jobs import weights_file
@@ -42,18 +44,25 @@ def _plan(
 def takes(store: Store, config: SearchConfig, names: tuple[str, ...]) -> list[Take]:
     """The trained policies of these candidates, first seed, as far as there are any.
 
-    Those from the trainings at the end, if the search has these.
+    Those from the trainings at the end, once all have one; else those from the search.
     """
-    plan = final_plan(config) if config.final_seeds else search_plan(config)
+    final, search = final_plan(config), search_plan(config)
+    finals = [_take(final, name, store.final_folder(name), 0) for name in names]
+    if config.final_seeds and all(finals):
+        return [take for take in finals if take is not None]
     found = []
     for name in names:
         # Baselines and `init` were trained in one stretch, candidates from rung to rung.
-        is_whole = config.final_seeds > 0 or name in (*BASELINES, INIT) or len(plan.rungs) == 1
-        first = 0 if is_whole else plan.rungs[-2]
-        folder = store.final_folder(name) if config.final_seeds else store.folder(name)
-        last = plan.rungs[-1]
-        weights = weights_file(plan.job(Entry(Candidate(name, 0), folder), 0, first, last), last)
-        if weights.is_file():
-            budget = plan.budget
-            found.append(Take(name, name, weights, budget.algorithm, budget.hyperparameters))
-    return found
+        is_whole = name in (*BASELINES, INIT) or len(search.rungs) == 1
+        found.append(_take(search, name, store.folder(name), 0 if is_whole else search.rungs[-2]))
+    return [take for take in found if take is not None]
+
+
+def _take(plan: Plan, name: str, folder: Path, first: int) -> Take | None:
+    if not plan.seeds:
+        return None
+    last, budget = plan.rungs[-1], plan.budget
+    weights = weights_file(plan.job(Entry(Candidate(name, 0), folder), 0, first, last), last)
+    if not weights.is_file():
+        return None
+    return Take(name, name, weights, budget.algorithm, budget.hyperparameters)

@@ -12,7 +12,7 @@ import numpy as np
 from embodied_icrl.common.seeds import derived_seed
 from embodied_icrl.manipulation.task import Budget
 from embodied_icrl.reward_search.findings import printable
-from embodied_icrl.reward_search.jobs import Progress, finished
+from embodied_icrl.reward_search.jobs import Progress, finished, remove_state
 from embodied_icrl.reward_search.launchers import Launcher
 from embodied_icrl.reward_search.records import Candidate, FitnessPoint, Job, JobResult
 from embodied_icrl.reward_search.search_progress import SearchProgress
@@ -72,11 +72,18 @@ class Entry:
         candidate: as it is known so far.
         folder: its trainings lie in `seed_K` there.
         results: by number of the seed, stretch after stretch.
+        last: by number of the seed, the last stretch.
     """
 
     candidate: Candidate
     folder: Path
     results: dict[int, list[JobResult]] = field(default_factory=dict)
+    last: dict[int, Job] = field(default_factory=dict)
+
+    def remove_states(self) -> None:
+        """Free the disk of what only further training would need."""
+        for job in self.last.values():
+            remove_state(job)
 
     @property
     def points(self) -> list[list[FitnessPoint]]:
@@ -162,6 +169,7 @@ class Rounds:
         def done(job: Job, result: JobResult) -> None:
             entry, k = owners[job.folder]
             entry.results.setdefault(k, []).append(result)
+            entry.last[k] = job
             self._measure(entry)
             self._progress.trained(
                 job.candidate,

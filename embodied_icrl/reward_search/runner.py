@@ -23,7 +23,7 @@ from embodied_icrl.reward_search.search_config import SearchConfig
 from embodied_icrl.reward_search.search_progress import SearchProgress
 from embodied_icrl.reward_search.search_report import film_best, report_search
 from embodied_icrl.reward_search.selection import select
-from embodied_icrl.reward_search.store import Store, open_store
+from embodied_icrl.reward_search.store import Store, open_store, read_search
 from embodied_icrl.reward_search.transitions import record_episodes
 from embodied_icrl.reward_search.writing import Check
 from embodied_icrl.runs.run import run_errors
@@ -67,6 +67,7 @@ def check_settings(config: SearchConfig) -> Check:
 
     Raises:
         ConfigError: something in the configuration doesn't fit.
+        RunError: there is no search in `terms_run`.
         MissingDependencyError: the task's or the proposer's packages aren't installed.
     """
     search_plan(config)
@@ -74,6 +75,8 @@ def check_settings(config: SearchConfig) -> Check:
         completed(budget.algorithm, budget.hyperparameters, budget.n_envs)
     config.proposer.build(config.task, seed=config.seed, accounting=Accounting())
     words_of(config.feedback_file)
+    if config.terms_run is not None:
+        read_search(config.terms_run)
     check = make_check(config)
     if config.init is not None:
         report = check(reward_of(config.init))

@@ -169,14 +169,16 @@ class Search:
         written = self._writer.write(iteration, config.samples, question, parent)
         for candidate in written.candidates:
             self.note(candidate)
-        self._train(
-            [
-                Entry(candidate, self.store.folder(candidate.id))
-                for candidate in written.candidates
-                if candidate.status == "waiting"
-            ],
-            iteration,
-        )
+        entries = [
+            Entry(candidate, self.store.folder(candidate.id))
+            for candidate in written.candidates
+            if candidate.status == "waiting"
+        ]
+        self._train(entries, iteration)
+        if written.spent is None:
+            # With a larger budget there will be more of them, and the race may end otherwise.
+            for entry in entries:
+                entry.remove_states()
         now = [self.candidates[candidate.id] for candidate in written.candidates]
         self._choose([candidate.id for candidate in now])
         useless = [candidate for candidate in now if candidate.status in ("refused", "failed")]
@@ -204,6 +206,8 @@ class Search:
         self.parts.rounds.train(entries, self.parts.search_plan, steady, told=self.note)
         self.summary.spent(iteration, entries)
         self.summary.spent(0, steady)
+        for entry in steady:
+            entry.remove_states()
         self.save("running")
 
     def _steps_left(self, iteration: int, trainings: int) -> int:
@@ -242,6 +246,8 @@ class Search:
         self.progress.expect(len(entries) * plan.steps)
         self.parts.rounds.train([], plan, entries, told=self._note_final)
         self.summary.spent(FINAL, entries)
+        for entry in entries:
+            entry.remove_states()
         self.summary.finals = [self._final(entry) for entry in entries]
 
     def _final(self, entry: Entry) -> FinalResult:

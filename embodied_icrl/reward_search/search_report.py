@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -75,10 +76,12 @@ def film_best(store: Store, config: SearchConfig, best: str) -> None:
         best: id of the best candidate.
     """
     record = store.path / "videos" / "film.json"
-    wanted = takes(store, config, (best, "human"))
+    wanted = takes(store, config, (best, "human") if config.baselines else (best,))
+    policies = [os.path.relpath(take.weights, store.path.resolve()) for take in wanted]
     path = record.with_name("_".join(take.id for take in wanted) + ".mp4")
     done = read_json(record)
-    if not wanted or (isinstance(done, dict) and done.get("video") == path.name and path.is_file()):
+    is_same = isinstance(done, dict) and done.get("policies") == policies
+    if not wanted or (is_same and path.is_file()):
         return
     footage = film_candidates(
         wanted, task_node(config.task), path, task_paths=task_paths(config.task)
@@ -96,6 +99,7 @@ def film_best(store: Store, config: SearchConfig, best: str) -> None:
     video = footage.video
     data = {
         "best": best,
+        "policies": policies,
         "video": video.path.name if video is not None else None,
         "caption": video.caption if video is not None else "",
         "reason": footage.reason,
