@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from embodied_icrl.common.config import option, suggest
 from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.envs.object_nav_scenes import SceneSource
 from embodied_icrl.houses.catalogue import CATEGORIES
 from embodied_icrl.houses.generate import HouseConfig
 from embodied_icrl.simulators.base import (
@@ -69,6 +70,9 @@ class ObjectNavConfig:
     house_files: tuple[str, ...] = option(
         (), "house files to use instead, in every split: task i is in file i modulo their number"
     )
+    scenes: SceneSource | None = option(
+        None, "scenes of others to use instead, by their _target_; they need the Habitat backend"
+    )
     cached_houses: int = option(64, "houses kept with their goal points per process")
 
     actions: tuple[str, ...] = option(ACTIONS, f"which of {', '.join(ACTIONS)}, in which order")
@@ -114,8 +118,11 @@ class ObjectNavConfig:
         self._check_categories()
         if self.n_houses < 0 or self.cached_houses < 1:
             raise ConfigError("n_houses must be 0 or more, and cached_houses at least 1")
-        if self.n_houses and self.house_files:
-            raise ConfigError("house_files says how many houses there are: leave n_houses at 0")
+        if self.n_houses and (self.house_files or self.scenes):
+            key = "house_files" if self.house_files else "scenes"
+            raise ConfigError(f"{key} says how many houses there are: leave n_houses at 0")
+        if self.scenes is not None:
+            self._check_scenes()
         if not self.tilt_lowest <= self.tilt_start <= self.tilt_highest:
             raise ConfigError(
                 f"tilt_start={self.tilt_start} must lie between tilt_lowest={self.tilt_lowest} "
@@ -150,7 +157,20 @@ class ObjectNavConfig:
         if self.stop == "action" and "stop" not in self.actions:
             raise ConfigError("actions must have stop, or set stop=automatic")
 
+    def _check_scenes(self) -> None:
+        if self.house_files:
+            raise ConfigError("give house_files or scenes, not both")
+        if isinstance(self.simulator, MujocoConfig):
+            raise ConfigError(
+                "scenes needs the Habitat backend: set simulator._target_="
+                "embodied_icrl.simulators.habitat.HabitatConfig, or use generated houses"
+            )
+        if not self.categories:
+            raise ConfigError("scenes needs categories: name what the agent is asked for")
+
     def _check_categories(self) -> None:
+        if self.scenes is not None:
+            return  # whatever the scenes' objects are called
         for category in self.categories:
             if category not in CATEGORIES:
                 raise ConfigError(f"no category {category!r}; {suggest(category, CATEGORIES)}")

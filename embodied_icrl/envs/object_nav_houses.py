@@ -13,6 +13,10 @@ from embodied_icrl.houses.generate import generate_house, house_seed
 from embodied_icrl.houses.json_io import load_house
 from embodied_icrl.houses.spec import HouseSpec
 from embodied_icrl.simulators.base import Simulator, goal_points
+from embodied_icrl.simulators.scenes import HabitatScene
+
+# A house, or the scene of another dataset.
+Place = HouseSpec | HabitatScene
 
 _TRIES = 20
 _TRY_STRIDE = 10**12
@@ -22,7 +26,7 @@ class House:
     """A house with its goals, and the places where an episode for a category may start.
 
     Attributes:
-        spec: the house.
+        spec: the house, or the scene of another dataset.
         instance_categories: int64 `[instance]`, -1 where the task doesn't ask for it.
         centres: float64 `[instance, 3]`, metres.
         goals: for each category the points `[point, 3]` from which an instance is within reach and
@@ -33,7 +37,7 @@ class House:
     """
 
     def __init__(
-        self, spec: HouseSpec, simulator: Simulator, row: int, config: ObjectNavConfig
+        self, spec: Place, simulator: Simulator, row: int, config: ObjectNavConfig
     ) -> None:
         """Look around in the house that `simulator` has loaded at `row`."""
         self.spec = spec
@@ -46,7 +50,8 @@ class House:
         self.goal_instances: list[np.ndarray] = []
         for category in range(len(config.task_categories)):
             self._add_goals(category, simulator, row, config.success_distance)
-        rng = derived_rng(0, "starts", spec.name, 0 if spec.seed is None else spec.seed)
+        number = spec.seed if isinstance(spec, HouseSpec) else None
+        rng = derived_rng(0, "starts", spec.name, 0 if number is None else number)
         self.starts = simulator.random_points(row, rng, config.start_points)
         self._start_indices: dict[int, np.ndarray] = {}
 
@@ -84,17 +89,20 @@ class House:
 class HouseSource:
     """Puts environments of a simulator into the houses of their tasks.
 
-    A generated house in which no start is as far from any goal as the config asks for is passed
-    over: the task takes another one.
+    A generated house, or a scene of a dataset, in which no start is as far from any goal as the
+    config asks for is passed over: the task takes another one.
 
     Raises:
-        HouseError: a house file can't be used.
+        HouseError, AssetError: a house file or a dataset can't be used.
+        ConfigError: the split has no scenes.
     """
 
     def __init__(self, config: ObjectNavConfig, split: str) -> None:
         self.config = config
         self.split = split
-        self._files = [load_house(path) for path in config.house_files]
+        self._files: list[Place] = [load_house(p) for p in config.house_files]
+        if config.scenes is not None:
+            self._files = list(config.scenes.scenes_of(split))
         self._cache: OrderedDict[int, House] = OrderedDict()
 
     def enter(self, simulator: Simulator, row: int, task_id: int, seed: int) -> House:
@@ -103,15 +111,20 @@ class HouseSource:
         Raises:
             ConfigError: no house has a start that fits the config's distances.
         """
-        for attempt in range(1 if self._files else _TRIES):
-            house = self._enter(simulator, row, self._number(task_id, seed) + attempt * _TRY_STRIDE)
+        first = self._number(task_id, seed)
+        for attempt in range(1 if self.config.house_files else _TRIES):
+            if self.config.scenes is not None:
+                number = (first + attempt) % len(self._files)
+            else:
+                number = first + attempt * _TRY_STRIDE
+            house = self._enter(simulator, row, number)
             if house.is_usable(simulator, row):
                 return house
-        where = (
-            f"house file {self.config.house_files[task_id % len(self._files)]}"
-            if self._files
-            else f"{_TRIES} generated houses"
-        )
+        where = f"{_TRIES} generated houses"
+        if self._files:
+            where = f"scene {self._files[first].name}"
+        if self.config.house_files:
+            where = f"house file {self.config.house_files[first]}"
         raise ConfigError(
             f"{where}: no place is at least min_distance={self.config.min_distance:g} m away from "
             f"an object of {', '.join(self.config.task_categories)}; lower min_distance, raise "
@@ -141,7 +154,7 @@ class HouseSource:
         simulator.set_goals(row, house.goals)
         return house
 
-    def _spec(self, number: int) -> HouseSpec:
+    def _spec(self, number: int) -> Place:
         if self._files:
             return self._files[number]
         return generate_house(house_seed(self.split, number), self.config.houses)

@@ -17,6 +17,7 @@ from embodied_icrl.houses.geometry import (
 )
 from embodied_icrl.houses.spec import HouseSpec
 from embodied_icrl.simulators.base import TopDown
+from embodied_icrl.simulators.scenes import HabitatScene
 
 if TYPE_CHECKING:
     from embodied_icrl.envs.object_nav import ObjectNav
@@ -33,13 +34,20 @@ _UNSEEN_SHADE = 0.55
 class Explored:
     """Which parts of a house the agent has looked at in a trial, as far as it was drawn.
 
+    Of a scene of another dataset, whose walls aren't known, all counts as seen.
+
     Attributes:
         trial: whose map it is.
         above: the house.
     """
 
-    def __init__(self, spec: HouseSpec, above: TopDown, trial: tuple[int, int]) -> None:
+    def __init__(
+        self, spec: HouseSpec | HabitatScene, above: TopDown, trial: tuple[int, int]
+    ) -> None:
         self.trial, self.above = trial, above
+        self._has_walls = isinstance(spec, HouseSpec)
+        if not isinstance(spec, HouseSpec):
+            return
         x0, z0, x1, z1 = house_bounds(spec)
         self._x0, self._z0 = x0, z0
         shape = (max(1, round((z1 - z0) / _CELL)), max(1, round((x1 - x0) / _CELL)))
@@ -52,6 +60,8 @@ class Explored:
 
     def look(self, camera: np.ndarray, yaw: float) -> None:
         """Add what is in sight, within 5 m, of a camera `[3]` that looks along `yaw`."""
+        if not self._has_walls:
+            return
         dx, dz = self._x - camera[0], self._z - camera[2]
         distance = np.hypot(dx, dz)
         ahead = -np.sin(yaw) * dx - np.cos(yaw) * dz
@@ -68,6 +78,8 @@ class Explored:
 
     def shaded(self) -> np.ndarray:
         """The map with the part of the house that has not been seen darker."""
+        if not self._has_walls:
+            return self.above.picture
         picture, x0, z0, scale = (
             self.above.picture, self.above.x0, self.above.z0, self.above.scale
         )  # fmt: skip

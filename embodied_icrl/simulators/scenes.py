@@ -96,7 +96,7 @@ def read_episodes(
             isn't there; the message names file, episode and field.
     """
     path = Path(path)
-    node = _read_json(path)
+    node = read_json(path)
     episodes = node.get("episodes") if isinstance(node, dict) else None
     if not isinstance(episodes, list):
         raise AssetError(f"{path}: not an episode file: it has no list 'episodes'")
@@ -117,7 +117,7 @@ def read_categories(path: Union[str, Path]) -> Dict[str, str]:
     """
     path = Path(path)
     if path.suffix == ".json":
-        node = _read_json(path)
+        node = read_json(path)
         if not isinstance(node, dict) or not all(isinstance(v, str) for v in node.values()):
             raise AssetError(f"{path}: expected a mapping from object names to categories")
         return {object_name(key): value for key, value in node.items()}
@@ -136,7 +136,12 @@ def read_categories(path: Union[str, Path]) -> Dict[str, str]:
     return found
 
 
-def _read_json(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """What a JSON file holds, compressed or not.
+
+    Raises:
+        AssetError: it can't be read, or is no JSON.
+    """
     try:
         data = path.read_bytes()
         if data[:2] == b"\x1f\x8b":
