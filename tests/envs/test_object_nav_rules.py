@@ -17,9 +17,9 @@ from tests.envs.plain_simulator import PlainConfig
 CONFIG = ObjectNavConfig(
     PlainConfig(),
     sensors={},
-    houses=HouseConfig(n_rooms=1, n_objects=2, categories=("ball", "plant")),
+    houses=HouseConfig(n_rooms=3, n_objects=2, categories=("ball", "plant")),
     start_points=40,
-    horizon=40,
+    horizon=80,
 )
 FORWARD, LEFT, RIGHT, UP, DOWN, STOP = range(6)
 
@@ -67,7 +67,7 @@ def test_reward_is_metres_saved_and_success_less_the_cost_of_steps():
     env = CONFIG.build(4)
     env.reset()
     total, shortest = np.zeros(4), env.simulator.distance(env.targets)
-    for _ in range(60):
+    for _ in range(80):
         done = env._ended.copy()
         before = env.simulator.distance(env.targets)
         _, reward, terminated, _, info = env.step(env.oracle_action())
@@ -92,7 +92,7 @@ def test_spl_is_the_shortest_walk_over_the_walk():
     start = env.simulator.positions.copy()
     path, collisions = 0.0, 0
     # A detour first: there and back, counted by the places where the agent was.
-    for action in [FORWARD, FORWARD, *[LEFT] * 6, FORWARD, FORWARD]:
+    for action in 2 * [FORWARD, FORWARD, FORWARD, *[LEFT] * 6]:
         before = env.simulator.positions.copy()
         obs, *_ = env.step(np.array([action]))
         path += float(np.linalg.norm(env.simulator.positions - before))
