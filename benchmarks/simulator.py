@@ -122,6 +122,8 @@ def pictures(num_envs: int, repeats: int, rounds: int) -> list[Row]:
     renderer = mujoco.Renderer(scene.model, SIDE, SIDE)
     renderer.scene.flags[int(mujoco.mjtRndFlag.mjRND_SHADOW)] = 0
     renderer.scene.flags[int(mujoco.mjtRndFlag.mjRND_REFLECTION)] = 0
+    shown = mujoco.MjvOption()
+    shown.geomgroup[:] = SEEN_GROUPS  # target objects too
     alike = [row for row in range(num_envs) if made._scene(row) is scene]
     views = []
     for row in alike:
@@ -134,7 +136,7 @@ def pictures(num_envs: int, repeats: int, rounds: int) -> list[Row]:
 
     def bare() -> None:
         for k in range(repeats * num_envs):
-            renderer.update_scene(scene.data, views[k % len(views)])
+            renderer.update_scene(scene.data, views[k % len(views)], shown)
             renderer.render(out=picture)
 
     one = simulator(1, {"rgb": CameraSensor(width=SIDE, height=SIDE)})
