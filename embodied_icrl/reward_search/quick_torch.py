@@ -49,3 +49,6 @@ def _replace_compiler() -> None:
 
 if _IS_FIRST:
     _replace_compiler()
+# torch looks up the processor's abilities when it first needs them, which is too late in a confined
+# process: it would find none, and compute slowly and with other rounding.
+torch.backends.cpu.get_cpu_capability()

@@ -85,7 +85,7 @@ class TrainingReport:
                 if checkpoint not in self._job.checkpoints:
                     raise ValueError("checkpoint")
                 self._means[checkpoint] = _number(data["total"]), _components(data["components"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             self.problem = "the training's own process reported something else"
 
 

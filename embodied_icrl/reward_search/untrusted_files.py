@@ -24,14 +24,17 @@ def read_untrusted(path: Path, limit: int, offset: int = 0) -> bytes:
         descriptor = os.open(path, flags)
     except OSError as error:
         raise UntrustedFileError(f"{path.name}: {error.strerror}") from None
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UntrustedFileError(f"{path.name} is not a plain file")
         if status.st_size > limit:
             raise UntrustedFileError(f"{path.name} has more than {limit} bytes")
-        file.seek(offset)
-        return file.read(max(0, limit - offset))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            file.seek(offset)
+            return file.read(max(0, limit - offset))
+    finally:
+        os.close(descriptor)
 
 
 def folder_size(folder: Path, most_entries: int = 1000) -> int:

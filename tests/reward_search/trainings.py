@@ -19,6 +19,12 @@ def hidden():
         if kind.__name__ == "_wrap_close":
             return kind.__init__.__globals__["sys"].modules
 
+def work():
+    # The folder that the training may write to, out of its payload.
+    for thing in hidden()["gc"].get_objects():
+        if thing.__class__.__name__ == "dict" and "before" in thing and "work" in thing:
+            return thing["work"]
+
 def compute_reward(state):
     attack()
     return -1.0, {"one": -1.0}
@@ -54,3 +60,101 @@ def small_job(folder: Path | str, source: str = HONEST, **changes: Any) -> Job:
             "policy_kwargs": {"net_arch": [16, 16]},
         }  # fmt: skip
     return Job(**{**values, **changes})
+
+
+# What hostile code does, by name: the code, and what its job's reason must hold (None: the job
+# may end as it likes, as long as nothing came of the attack).
+ATTACKS: dict[str, tuple[str, str | None]] = {
+    "memory": ("def attack():\n    held = [b'x' * 10**7 for _ in range(9999)]\n", "emory"),
+    "dead": ("def attack():\n    hidden()['os']._exit(3)\n", "exit status 3"),
+    "forged": (
+        """
+def attack():
+    os = hidden()["os"]
+    with os.fdopen(os.open(work() + "/report.jsonl", 1025), "w") as report:
+        report.write('{"checkpoint": 256, "steps": 256, "total": 1.0,'
+                     ' "components": {"<script>alert(1)</script>": 1e9}}\\n')
+    os.write(1, b'{"reason": null}')
+    os._exit(0)
+""",
+        "reported something else",
+    ),
+    "silent": (
+        """
+def attack():
+    hidden()["os"].write(1, b'{"reason": null}')
+    hidden()["os"]._exit(0)
+""",
+        "weights",
+    ),
+    "nan_weights": (
+        """
+def attack():
+    child = hidden()["embodied_icrl.reward_search.training_child"]
+    if not child.__dict__.get("was"):
+        child.was = child.save
+        child.save = lambda tensors: child.was({k: v * float("nan") for k, v in tensors.items()})
+""",
+        "weights 'mlp_extractor.policy_net.0.weight' are not all finite",
+    ),
+    "files": (
+        """
+bytes_of_4_mb = "x" * 4_000_000
+
+def attack():
+    for i in range(30):
+        with hidden()["io"].open(work() + "/" + str(i), "w") as file:
+            file.write(bytes_of_4_mb)
+    hidden()["time"].sleep(60)
+""",
+        "MiB of files",
+    ),
+    "stubborn": (
+        """
+def attack():
+    while True:
+        try:
+            while True:
+                pass
+        except:
+            pass
+""",
+        "no step within",
+    ),
+    "forks": (
+        """
+def attack():
+    os = hidden()["os"]
+    while True:
+        if os.fork() == 0:
+            hidden()["time"].sleep(600)
+""",
+        None,
+    ),
+    "patched_success": (
+        """
+def attack():
+    tasks = hidden()["embodied_icrl.manipulation.planar_reach"].PlanarReach
+    tasks.success = tasks.measure = lambda *_: 1.0
+    tasks.fitness = lambda *_: 1e6
+    child = hidden()["embodied_icrl.reward_search.evaluation_child"]
+    child.measure = child.evaluate = lambda *_: {"points": [[1e6, 1.0]] * 2, "reason": None}
+""",
+        None,
+    ),
+    "corrupted_observations": (
+        """
+def attack():
+    shelf = hidden()["json"]
+    if "envs" not in shelf.__dict__:
+        shelf.envs = [
+            thing for thing in hidden()["gc"].get_objects()
+            if thing.__class__.__name__ == "RewardVecEnv"
+        ]
+    for env in shelf.envs:
+        env._observations[:] = 1.0
+        env.envs[0].simulator.data.qpos[:] = 0.0
+""",
+        None,
+    ),
+}

@@ -1,0 +1,391 @@
+"""Jobs from reward code to fitness, in real child processes: honest ones and hostile ones."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from embodied_icrl.common.errors import ConfigError, RunError
+from embodied_icrl.reward_search.job_files import job_hash, new_folders, plain, write_result
+from embodied_icrl.reward_search.jobs import (
+    Stopped,
+    TrainingLimits,
+    finished,
+    run_job,
+    stretch_folder,
+    weights_file,
+)
+from embodied_icrl.reward_search.launchers import LocalLauncher
+from embodied_icrl.reward_search.records import FitnessPoint, Job, JobResult
+from embodied_icrl.reward_search.sandbox import Layers, available_layers
+from embodied_icrl.reward_search.training_report import TrainingReport
+from embodied_icrl.reward_search.untrusted_files import (
+    UntrustedFileError,
+    folder_size,
+    read_untrusted,
+)
+from tests.reward_search.trainings import ATTACKS, HONEST, attack, small_job
+
+HERE = available_layers()
+LIMITS = TrainingLimits(memory_mib=800, file_mib=64, disk_mib=64)
+pytestmark = pytest.mark.timeout(600)  # many processes, on a machine that may be busy
+
+KEYS = attack(
+    """
+def attack():
+    pass
+
+def compute_reward(state):
+    os = hidden()["os"]
+    found = [name for name in os.environ if "KEY" in name]
+    for name in ("/root", "/home"):
+        try:
+            found += os.listdir(name)
+        except:
+            pass
+    return 0.0, {"found": float(len(found))}
+"""
+)
+
+USERS_TASK = '''
+"""A task of one's own: how far the tip stays away counts, below zero."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from embodied_icrl.manipulation.planar_reach import PlanarReach
+
+
+@dataclass(frozen=True)
+class Away(PlanarReach):
+    name: ClassVar[str] = "away"
+
+    def measure(self, env, observation):
+        data = env.unwrapped.data
+        return -float(np.linalg.norm(data.site_xpos[0, :2] - data.mocap_pos[0, :2]))
+'''
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Jobs that ran side by side."""
+
+    folder: Path
+    jobs: dict[str, Job]
+    results: dict[str, JobResult]
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory) -> Batch:
+    """All attacks side by side, with honest trainings between them."""
+    folder = tmp_path_factory.mktemp("batch")
+    os.environ["EMBODIED_TEST_KEY"] = "a key"
+    (folder / "tasks").mkdir()
+    (folder / "tasks" / "away_task.py").write_text(USERS_TASK)
+    sources = {name: attack(code) for name, (code, _) in ATTACKS.items()}
+    jobs = {
+        name: small_job(folder / name, source, candidate=name) for name, source in sources.items()
+    }
+    jobs["honest"] = small_job(folder / "honest")
+    jobs["keys"] = small_job(folder / "keys", KEYS, candidate="keys")
+    jobs["users_task"] = small_job(
+        folder / "users_task",
+        task={"_target_": "away_task.Away", "horizon": 20},
+        task_paths=(str(folder / "tasks"),),
+    )
+    jobs["half"] = small_job(folder / "half", last_step=128, checkpoints=(128,))
+    others = {name: job for name, job in jobs.items() if name != "stubborn"}
+    try:
+        results = dict(
+            zip(others, LocalLauncher(2, LIMITS).run(list(others.values())), strict=True)
+        )
+    finally:
+        del os.environ["EMBODIED_TEST_KEY"]
+    soon = dataclasses.replace(LIMITS, stall_s=4)
+    results["stubborn"] = run_job(jobs["stubborn"], soon)
+    return Batch(folder, jobs, results)
+
+
+def test_an_honest_training_ends_with_fitness_at_every_checkpoint(batch):
+    result, job = batch.results["honest"], batch.jobs["honest"]
+    assert (result.status, result.reason, result.deterministic) == ("done", None, True)
+    assert [point.step for point in result.fitness] == [128, 256]
+    assert all(0.0 <= point.mean <= 1.0 and point.episodes == 3 for point in result.fitness)
+    assert set(result.components) == {"distance", "precision", "effort"}
+    assert all(len(values) == 2 for values in result.components.values())
+    assert result.total == pytest.approx(np.sum(list(result.components.values()), axis=0))
+    assert result.env_steps == 256
+    assert load_file(weights_file(job, 256))["action_net.bias"].shape == (2,)
+
+
+@pytest.mark.parametrize("name", [name for name, (_, reason) in ATTACKS.items() if reason])
+def test_an_attack_costs_its_own_slot_and_the_reason_is_told(batch, name):
+    result = batch.results[name]
+    assert result.status == "failed"
+    assert ATTACKS[name][1] in result.reason
+    assert len(result.reason) <= 300 and result.reason.isprintable()
+    assert result.fitness == ()
+
+
+def test_only_what_a_clock_ended_may_end_otherwise_another_time(batch):
+    by_clock = {name for name, result in batch.results.items() if not result.deterministic}
+    assert {"stubborn", "files"} <= by_clock
+    assert not by_clock & {"honest", "nan_weights", "forged", "dead", "users_task"}
+
+
+def test_forks_do_not_get_anywhere(batch):
+    assert batch.results["forks"].status == "failed"
+    if HERE.seccomp:
+        assert "PermissionError" in batch.results["forks"].reason
+
+
+def test_success_patched_in_the_training_does_not_reach_the_evaluator(batch):
+    result = batch.results["patched_success"]
+    assert result.status == "done"
+    assert all(point.mean <= 1.0 for point in result.fitness)
+    weak = [point.mean for point in result.fitness]
+    assert max(weak) < 0.9  # a constant reward teaches nothing
+
+
+def test_a_corrupted_training_is_the_only_one_that_suffers(batch, tmp_path):
+    """Its neighbours end with the same bits as alone."""
+    assert batch.results["corrupted_observations"].status == "done"
+    alone = small_job(tmp_path / "alone")
+    result = run_job(alone, LIMITS)
+    beside = batch.results["honest"]
+    assert dataclasses.replace(result, wall_s=0) == dataclasses.replace(beside, wall_s=0)
+    for step in alone.checkpoints:
+        expected = weights_file(batch.jobs["honest"], step).read_bytes()
+        assert weights_file(alone, step).read_bytes() == expected
+
+
+def test_the_sandbox_does_not_change_a_single_bit(batch, tmp_path, monkeypatch):
+    """Confined too early, torch would find no vector instructions, and round otherwise."""
+    import torch
+
+    from embodied_icrl.reward_search import training_child
+
+    monkeypatch.setattr(training_child, "prepare_simulators", lambda task_paths: None)
+    threads = torch.get_num_threads()
+    job = small_job(tmp_path)
+    result = training_child.train({**plain(job), "work": str(tmp_path), "before": None})
+    torch.set_num_threads(threads)
+    assert result == {"reason": None}
+    confined = weights_file(batch.jobs["honest"], 256).read_bytes()
+    assert (tmp_path / "weights_256.safetensors").read_bytes() == confined
+
+
+def test_reported_names_are_plain(batch):
+    names = [name for result in batch.results.values() for name in result.components]
+    assert names and not any(set(name) & set("<>&\"'") for name in names)
+
+
+def test_children_inherit_no_keys_and_see_no_home(batch):
+    result = batch.results["keys"]
+    assert result.status == "done", result.reason
+    if HERE.bubblewrap or HERE.landlock:
+        assert result.components["found"] == (0.0, 0.0)
+
+
+def test_a_task_of_ones_own_with_a_negative_fitness_is_no_failure(batch):
+    result = batch.results["users_task"]
+    assert result.status == "done", result.reason
+    assert all(point.mean < 0 for point in result.fitness)
+
+
+def test_nothing_is_written_outside_the_folders_of_the_jobs(batch):
+    assert {path.name for path in batch.folder.iterdir()} == {*batch.jobs, "tasks"}
+
+
+def test_a_second_stretch_goes_on_and_a_finished_job_is_not_run_again(batch):
+    first = batch.jobs["half"]
+    second = dataclasses.replace(first, first_step=128, last_step=256, checkpoints=(256,))
+    seen = []
+    result = run_job(second, LIMITS, on_progress=seen.append)
+    assert result.status == "done", result.reason
+    assert result.env_steps == 128
+    whole = batch.jobs["honest"]
+    assert weights_file(second, 256).read_bytes() == weights_file(whole, 256).read_bytes()
+    assert result.fitness == batch.results["honest"].fitness[1:]
+    assert seen and seen[-1].step <= 256
+    written = (stretch_folder(second) / "result.json").stat().st_mtime_ns
+    assert run_job(second, LIMITS) == result == finished(second)
+    assert (stretch_folder(second) / "result.json").stat().st_mtime_ns == written
+
+
+# What follows starts no child process.
+
+
+def done(folder: Path, **changes) -> tuple[Job, JobResult]:
+    job = small_job(folder, **changes)
+    result = JobResult(
+        "done",
+        env_steps=256,
+        fitness=(FitnessPoint(128, -0.25, 0.0, 3), FitnessPoint(256, 0.5, 1 / 3, 3)),
+        components={"a": (0.1, 0.2)},
+        total=(0.1, 0.2),
+        wall_s=1.5,
+    )
+    new_folders(stretch_folder(job), Layers())
+    write_result(job, result)
+    return job, result
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path):
+    job, result = done(tmp_path)
+    assert finished(job) == result
+    failed = JobResult("failed", "line 3: no", deterministic=False)
+    write_result(job, failed)
+    assert finished(job) == failed
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source": HONEST + "\n"},
+        {"seed": 4},
+        {"episodes": 4},
+        {"hyperparameters": {"n_steps": 64}},
+        {"task": {"_target_": "x"}},
+        {"n_envs": 2},
+        {"checkpoints": (256,)},
+    ],
+)
+def test_a_result_of_another_job_is_not_taken(tmp_path, changes):
+    job, _ = done(tmp_path)
+    assert finished(dataclasses.replace(job, **changes)) is None
+
+
+def test_a_run_directory_may_be_moved(tmp_path):
+    job, result = done(tmp_path / "here")
+    (tmp_path / "here").rename(tmp_path / "there")
+    assert finished(dataclasses.replace(job, folder=str(tmp_path / "there"))) == result
+    assert job_hash(job) == job_hash(dataclasses.replace(job, folder="/elsewhere"))
+
+
+def test_a_damaged_result_is_not_a_finished_job(tmp_path):
+    job, _ = done(tmp_path)
+    path = stretch_folder(job) / "result.json"
+    whole = path.read_bytes()
+    damaged = [whole[:cut] for cut in range(0, len(whole) - 1, 37)]
+    data = json.loads(whole)
+    data["result"]["fitness"][0]["mean"] = 0.75
+    damaged += [json.dumps(data).encode(), b"[]", b"{}", b"null", b"\xff"]
+    for content in damaged:
+        path.write_bytes(content)
+        assert finished(job) is None
+    path.write_bytes(whole)
+    assert finished(job) is not None
+
+
+def test_a_stretch_without_the_one_before_it_is_refused(tmp_path):
+    job = small_job(tmp_path, first_step=128, checkpoints=(256,))
+    with pytest.raises(RunError, match="no finished stretch .* ends at step 128"):
+        run_job(job)
+    done(tmp_path, last_step=128, checkpoints=(128,), source="another = 1")
+    with pytest.raises(RunError, match="128"):
+        run_job(job)
+
+
+def test_a_job_that_is_told_to_stop_leaves_no_result(tmp_path):
+    stop = threading.Event()
+    stop.set()
+    job = small_job(tmp_path / "a")
+    with pytest.raises(Stopped):
+        run_job(job, stop=stop)
+    assert finished(job) is None
+
+
+def test_what_an_interrupted_run_left_is_removed(tmp_path):
+    folder = tmp_path / "stretch_0_256"
+    (folder / "work").mkdir(parents=True)
+    (folder / "work" / "old").write_text("x")
+    (folder / "result.json").write_text("{")
+    work = new_folders(folder, Layers())
+    assert list(work.iterdir()) == []
+    assert sorted(path.name for path in folder.iterdir()) == ["weights", "work"]
+    with pytest.raises(RunError, match="absolute"):
+        new_folders(Path("relative"), Layers())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root trains candidates as another user")
+def test_a_folder_that_the_other_user_can_not_enter_is_an_error_that_says_so(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o700)
+    with pytest.raises(RunError, match="closed to other users"):
+        new_folders(tmp_path / "closed" / "a", Layers(user=True))
+    new_folders(tmp_path / "closed" / "a", Layers(user=True, bubblewrap=True))
+
+
+def test_limits_grow_with_the_steps():
+    small, large = TrainingLimits().training(1_000), TrainingLimits().training(1_000_000)
+    assert small.wall_s < large.wall_s and small.cpu_s < large.cpu_s
+    with pytest.raises(ConfigError, match="stall_s"):
+        TrainingLimits(stall_s=0)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"no json",
+        b'{"steps": "many"}',
+        b'{"steps": true}',
+        b"[1]",
+        b'{"steps": 1, "checkpoint": 5, "total": 0, "components": {}}',
+        b'{"steps": 1, "checkpoint": [], "total": 0, "components": {}}',
+        b'{"steps": 1, "checkpoint": 128, "total": NaN, "components": {}}',
+        b'{"steps": 1, "checkpoint": 128, "total": 0, "components": {"<b>": 1}}',
+        b'{"steps": 1, "checkpoint": 128, "total": 0, "components": {"": 1}}',
+        b'{"steps": 1, "checkpoint": 128, "total": 0, "components": {"a": "1"}}',
+        b'{"steps": 1, "checkpoint": 128, "total": 1' + b"0" * 400 + b', "components": {}}',
+        b"[" * 100_000,
+        b'{"steps": 1' + b"0" * 5000 + b"}",
+    ],
+)
+def test_a_report_of_another_form_is_not_believed(tmp_path, line):
+    path = tmp_path / "report.jsonl"
+    path.write_bytes(b'{"steps": 100}\n' + line + b"\n")
+    report = TrainingReport(path, small_job(tmp_path)).complete()
+    assert report.problem is not None
+    assert report.totals((128,)) == (0.0,) and report.components((128,)) == {}
+
+
+def test_a_report_is_read_as_it_grows(tmp_path):
+    path = tmp_path / "report.jsonl"
+    report = TrainingReport(path, small_job(tmp_path))
+    assert not report.read_on()
+    path.write_text('{"steps": 100}\n{"st')
+    assert report.read_on() and report.step == 100
+    assert not report.read_on()
+    with path.open("a") as file:
+        file.write('eps": 10000000}\n')
+    assert report.read_on() and report.step == 256  # no more than the job allows
+    assert report.problem is None
+
+
+def test_files_of_untrusted_processes_are_plain_and_small(tmp_path):
+    plain = tmp_path / "plain"
+    plain.write_bytes(b"12345")
+    assert read_untrusted(plain, 5) == b"12345"
+    assert read_untrusted(plain, 5, offset=3) == b"45"
+    (tmp_path / "link").symlink_to(plain)
+    os.mkfifo(tmp_path / "pipe")
+    for name, limit in (("link", 5), ("pipe", 5), ("plain", 4), ("missing", 5), (".", 5)):
+        with pytest.raises(UntrustedFileError):
+            read_untrusted(tmp_path / name, limit)
+
+
+def test_the_size_of_a_folder_follows_no_links_and_has_an_end(tmp_path):
+    (tmp_path / "deep" / "deeper").mkdir(parents=True)
+    (tmp_path / "deep" / "deeper" / "file").write_bytes(b"x" * 100)
+    (tmp_path / "link").symlink_to("/")
+    assert 100 <= folder_size(tmp_path) < 200
+    assert folder_size(tmp_path, most_entries=3) > 10**18
