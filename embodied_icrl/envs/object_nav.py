@@ -92,7 +92,9 @@ class ObjectNav(BatchedTrialEnv):
         self._make_arrays(specs)
 
     def _own_spaces(self) -> dict[str, gym.Space[Any]]:
-        return {
+        frame = self.config.frame
+        n = len(self.categories)
+        return ({} if frame is None else frame.spaces(self.config.sensors, n)) | {
             "target": gym.spaces.Discrete(len(self.categories)),
             "gps": gym.spaces.Box(-np.inf, np.inf, (2,), np.float32),
             "heading": gym.spaces.Box(-1.0, 1.0, (2,), np.float32),
@@ -325,11 +327,21 @@ class ObjectNav(BatchedTrialEnv):
         turned = simulator.yaw - self._origin[:, 2]
         return {
             **self._out,
+            **self._in_frame(gps, turned),
             "target": self._target.copy(),
             "gps": (gps / self.config.gps_range).astype(np.float32),
             "heading": np.stack([np.sin(turned), np.cos(turned)], axis=1).astype(np.float32),
             "collided": self._touch[:, None].astype(np.int8),
         }
+
+    def _in_frame(self, gps: np.ndarray, turned: np.ndarray) -> Observation:
+        config = self.config
+        if config.frame is None:
+            return {}
+        found = config.frame.observe(gps, turned, self._out, config.sensors, config.body)
+        if "seen_at" in found:
+            found["seen_at"] /= np.float32(config.gps_range)
+        return found
 
     def _origin_axes(self) -> tuple[np.ndarray, np.ndarray]:
         """To the right and ahead, for one in the trial's first pose: (x, z) `[env, 2]` each."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from embodied_icrl.common.config import option, suggest
 from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.envs.object_nav_frame import TrialFrame
 from embodied_icrl.envs.object_nav_scenes import SceneSource
 from embodied_icrl.houses.catalogue import CATEGORIES
 from embodied_icrl.houses.generate import HouseConfig
@@ -106,6 +107,9 @@ class ObjectNavConfig:
     distance_reward: float = option(1.0, "paid per metre of walking distance to the goal saved")
     step_cost: float = option(0.001, "taken off the reward at every step")
     gps_range: float = option(10.0, "metres that the gps observation calls 1")
+    frame: TrialFrame | None = option(
+        None, "further observations in the frame of the trial's first pose; null: none"
+    )
 
     @property
     def task_categories(self) -> tuple[str, ...]:
