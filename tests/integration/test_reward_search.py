@@ -114,19 +114,10 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
 def test_usage_errors_are_one_line(tmp_path):
     for words, message in (
         (("search",), "name a task: task=NAME"),
-        (("search", "task=planar_reech"), "available: adroit_door"),
-        (("search", *TASK, "samples=0"), "samples=0 must be at least 1"),
         (("search", *TASK, "sample=3"), "did you mean 'samples'"),
-        (("search", *TASK, "checkpoints=2"), "checkpoints"),
-        (("search", *TASK, "quick.hyperparameters.seed=1"), "hyperparameters.seed can't be set"),
         (("search", *TASK, "racing=half"), "available: halving, none"),
         (("search", *TASK, "proposer=openai"), "proposer.model"),
-        (("search", *TASK, "proposer=replay", "proposer.transcript=x"), "proposer.transcript=x"),
-        (("search", *TASK, "init=nothing.py"), "init=nothing.py"),
-        (("search", *TASK, "resume=true", "run=nowhere"), "no run in nowhere to resume"),
-        (("report", "run=nowhere"), "nowhere"),
         (("report",), "run=DIR"),
-        (("video", "run=nowhere"), "nowhere"),
         (("evaluate", "run=nowhere"), "nowhere"),
         (("evaluate", "nothing.py", *TASK), "nothing.py: no such file"),
     ):

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from embodied_icrl.common.files import atomic_write_json
 from embodied_icrl.manipulation.planar_reach import PlanarReach
@@ -21,7 +21,7 @@ from embodied_icrl.reward_search.accounting import Accounting
 from embodied_icrl.reward_search.checks import CheckReport
 from embodied_icrl.reward_search.findings import Finding
 from embodied_icrl.reward_search.plans import final_plan, search_plan
-from embodied_icrl.reward_search.proposers.recorded import RecordedProposer
+from embodied_icrl.reward_search.proposers.recorded import RecordedProposer, open_proposer
 from embodied_icrl.reward_search.records import Answer, FitnessPoint, Job, JobResult, Request, Usage
 from embodied_icrl.reward_search.runner import finish, make_rounds
 from embodied_icrl.reward_search.search import Outcome, Parts, Search
@@ -159,16 +159,19 @@ def search(
     config: SearchConfig,
     text: Callable[[int, int, int], str | None],
     *,
-    proposer: FakeProposer | None = None,
+    proposer: FakeProposer | Literal["configured"] | None = None,
     pause_s: float = 0.0,
     check: Callable[[str], CheckReport] = fake_check,
 ) -> Outcome:
     """Search in `config.folder` with parts that take no time."""
     store = open_store(config)
     try:
-        asked = proposer or FakeProposer(text, store.path / "paid.log")
-        transcript = Transcript(store.transcript)
-        recorded = RecordedProposer(asked, transcript, Accounting(store.accounting))
+        if proposer == "configured":
+            recorded = open_proposer(config.proposer, config.task, seed=0, folder=store.path)
+        else:
+            asked = proposer or FakeProposer(text, store.path / "paid.log")
+            transcript = Transcript(store.transcript)
+            recorded = RecordedProposer(asked, transcript, Accounting(store.accounting))
         progress = SearchProgress(enabled=config.progress, spending=lambda: "")
         launcher = FakeLauncher(store.path / "trained.log", pause_s)
         rounds = make_rounds(config, launcher, progress)

@@ -1,0 +1,94 @@
+"""A whole search against a local server that speaks chat completions."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from tests.reward_search.chat_server import chat_server, completion, send, status
+from tests.reward_search.small_search import answer, config, search
+
+pytest.importorskip("openai")
+
+KEY = "sk-very-secret-0123456789"
+
+
+def writer(handler: BaseHTTPRequestHandler, body: Any) -> None:
+    """A model of mixed talent: the second of its answers has no code."""
+    texts = [answer(f"good 0.{i + 1}") for i in range(body.get("n", 1))]
+    texts[1:2] = ["I would rather write a poem."] if len(texts) > 1 else []
+    send(handler, 200, json.dumps(completion(texts)).encode())
+
+
+def dear(handler: BaseHTTPRequestHandler, body: Any) -> None:
+    """Says the same to everything, at length."""
+    usage = {"prompt_tokens": 1500, "completion_tokens": 2500, "total_tokens": 4000}
+    texts = [answer("good 0.5")] * body.get("n", 1)
+    send(handler, 200, json.dumps(completion(texts, usage=usage)).encode())
+
+
+def settings(url: str, **spending: Any) -> dict[str, Any]:
+    return {
+        "proposer": {
+            "_target_": "embodied_icrl.reward_search.proposers.openai.OpenAIConfig",
+            "model": "poet-1", "base_url": url, "spending": spending,
+            "patience": {"first_wait_s": 0.0},
+        },
+        "progress": True,
+    }  # fmt: skip
+
+
+def test_answers_are_paid_once_and_the_key_stays_out_of_the_directory(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    prices = {"prompt_price": 1.0, "completion_price": 10.0, "max_cost": 1.0}
+    with chat_server(status(500), writer) as server:
+        wanted = config(tmp_path, **settings(server.url, **prices))
+        outcome = search(wanted, str, proposer="configured")
+        calls = len(server.bodies)
+        search(wanted, str, proposer="configured")
+        assert len(server.bodies) == calls
+    assert outcome.best is not None and outcome.best.id == "i1_s02"
+    told = capsys.readouterr().err
+    assert told.index("2 iterations of 3 answers by poet-1") < told.index("best so far")
+    assert " of 1" in told  # the money spent against the budget
+    spent = json.loads((tmp_path / "accounting.json").read_text())
+    assert spent["cost"] > 0 and spent["completion_tokens"] >= 20 * 4
+    assert "rather write a poem" in (tmp_path / "transcript.jsonl").read_text()
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
+
+
+def test_a_spent_budget_ends_it_and_a_larger_one_goes_on(tmp_path):
+    with chat_server(dear) as server:
+        tight = settings(server.url, max_tokens=24_000)
+        outcome = search(config(tmp_path / "a", iterations=5, **tight), str, proposer="configured")
+        assert outcome.status == "spent" and outcome.best is not None
+        assert "max_tokens" in (outcome.reason or "")
+        spent = json.loads((tmp_path / "a" / "accounting.json").read_text())
+        assert spent["prompt_tokens"] + spent["completion_tokens"] <= 24_000
+        paid = len((tmp_path / "a" / "transcript.jsonl").read_text().splitlines())
+        assert 3 <= paid < 15
+        ample = settings(server.url, max_tokens=10**7)
+        for name in ("a", "whole"):
+            wanted = config(tmp_path / name, iterations=5, **ample)
+            outcome = search(wanted, str, proposer="configured")
+            assert outcome.status == "finished"
+    boards = [(tmp_path / name / "leaderboard.json").read_bytes() for name in ("a", "whole")]
+    assert boards[0] == boards[1]
+
+
+def test_a_wrong_key_is_one_line_and_trains_nothing(tmp_path):
+    from embodied_icrl.common.errors import UserError
+
+    with (
+        chat_server(status(401, "bad key")) as server,
+        pytest.raises(UserError) as caught,
+    ):
+        search(config(tmp_path, **settings(server.url)), str, proposer="configured")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "trained.log").exists()
