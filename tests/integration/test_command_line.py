@@ -169,6 +169,8 @@ OF_THE_PAPER = {
     ("darkroom_relic", "rope_episode"),
     ("house_nav_rgb", "rope_episode"),
     ("house_nav_rgb", "sink_k"),
+    ("extobjnav_hssd", "rope_episode"),
+    ("extobjnav_hssd", "sink_k"),
 }
 
 
