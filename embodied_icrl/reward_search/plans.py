@@ -65,4 +65,5 @@ def _take(plan: Plan, name: str, folder: Path, first: int) -> Take | None:
     weights = weights_file(plan.job(Entry(Candidate(name, 0), folder), 0, first, last), last)
     if not weights.is_file():
         return None
-    return Take(name, name, weights, budget.algorithm, budget.hyperparameters)
+    caption = "human-written" if name == "human" else f"found: {name}"
+    return Take(name, caption, weights, budget.algorithm, budget.hyperparameters)
