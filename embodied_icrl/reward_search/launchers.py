@@ -169,6 +169,8 @@ class RayLauncher:
 def _connect(ray: Any, address: str | None, workers: int) -> None:
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "error"}
     if address is None:
+        # Ray's workers are nice to all others by default: on a busy machine they would stand still.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         cores = workers or len(os.sched_getaffinity(0))
         ray.init(num_cpus=cores, include_dashboard=False, **quiet)
         return

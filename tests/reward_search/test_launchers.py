@@ -189,9 +189,19 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
         RayLauncher(1).run([])
 
 
-def test_jobs_on_a_local_ray_cluster_end_as_they_do_here(tmp_path):
+@pytest.fixture
+def cluster(monkeypatch):
+    """A Ray cluster on this machine; starting one takes half a minute and more."""
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.mark.slow
+def test_jobs_on_a_local_ray_cluster_end_as_they_do_here(tmp_path, cluster):
     """Their files travel: a worker has its own folder, and a second stretch goes on elsewhere."""
-    pytest.importorskip("ray")
     here = [small_job(tmp_path / "here"), small_job(tmp_path / "dead", attack(DEAD))]
     there = [small_job(tmp_path / "there"), small_job(tmp_path / "gone", attack(DEAD))]
     first = small_job(tmp_path / "two", last_step=128, checkpoints=(128,))
