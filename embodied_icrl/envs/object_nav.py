@@ -68,6 +68,8 @@ class ObjectNav(BatchedTrialEnv):
         self.config = config
         self.action_names = config.actions
         self.categories = config.task_categories
+        # First, since it is fast and may find that a dataset is missing.
+        self._source = HouseSource(config, split)
         self.simulator: Simulator = config.simulator.build(
             num_envs, config.sensors, self.categories, config.body
         )
@@ -84,7 +86,6 @@ class ObjectNav(BatchedTrialEnv):
                 first_index=first_index,
                 total_envs=total_envs,
             )
-            self._source = HouseSource(config, split)
         except BaseException:
             self.simulator.close()
             raise

@@ -28,7 +28,7 @@ from embodied_icrl.simulators.scenes import object_name, plain_category
 
 ADVICE = (
     "habitat-sim has no working wheel on PyPI: build it or take its conda package, as "
-    "docs/habitat.md says, and name that Python with simulator.python=PATH"
+    "docs/habitat.md says, and name its Python with env.simulator.python=PATH"
 )
 # Semantic ids that we give; below them are those of scenes.
 _OTHERS, _FIRST = 20_000, 20_001
