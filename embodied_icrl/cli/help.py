@@ -62,7 +62,9 @@ def _dataclass_docs(config_name: str) -> dict[str, str]:
         from embodied_icrl.cli.reward import RewardConfig
         from embodied_icrl.reward_search.search_config import SearchConfig
 
-        return {item.key: item.doc for cls in (SearchConfig, RewardConfig) for item in describe(cls)}
+        return {
+            item.key: item.doc for cls in (SearchConfig, RewardConfig) for item in describe(cls)
+        }
     if config_name != "train":
         return {}
     from embodied_icrl.training.config import TrainConfig
