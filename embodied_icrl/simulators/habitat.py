@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 from dataclasses import dataclass
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
 from embodied_icrl.common.config import option
-from embodied_icrl.common.errors import AssetError, ConfigError
+from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.houses.frames import to_mujoco
 from embodied_icrl.houses.spec import HouseSpec
 from embodied_icrl.houses.top_down import MARGIN, PAPER, top_down
@@ -31,15 +31,10 @@ from embodied_icrl.simulators.base import (
     Simulator,
     TopDown,
 )
-from embodied_icrl.simulators.habitat_files import (
-    SceneFiles,
-    cache_folder,
-    navmesh_path,
-    save_in_place,
-    scene_files,
-)
+from embodied_icrl.simulators.habitat_files import SceneFiles
 from embodied_icrl.simulators.habitat_ground import Goal, NavGround
 from embodied_icrl.simulators.habitat_probes import Probes
+from embodied_icrl.simulators.habitat_stages import Stage, Stages
 from embodied_icrl.simulators.habitat_world import Rig, Shot, World, device_number, habitat
 from embodied_icrl.simulators.poses import camera_axes, eyes
 from embodied_icrl.simulators.remote import RemoteSimulator
@@ -121,7 +116,8 @@ class HabitatConfig:
 class HabitatSimulator(Simulator):
     """Agents in houses (`HouseSpec`) or scenes of datasets (`HabitatScene`).
 
-    Each agent has a `habitat_sim.Simulator` of its own, made when it is first needed.
+    Every scene that an agent is in has a `habitat_sim.Simulator` of its own, made when it is first
+    needed; agents in the same scene share it.
 
     Args:
         num_envs: agents.
@@ -146,14 +142,13 @@ class HabitatSimulator(Simulator):
         self.positions = np.zeros((num_envs, 3))
         self.yaw, self.tilt = np.zeros(num_envs), np.zeros(num_envs)
         self.collided = np.zeros(num_envs, dtype=bool)
-        self._cache = cache_folder(config.cache)
-        self._names = (
-            read_categories(config.object_categories) if config.object_categories else None
-        )
+        file = config.object_categories
+        names = read_categories(file) if file else None
         self._n_classes = FIRST_CATEGORY + len(self.categories)
         self._probes = Probes(self.sensors, len(categories), self._n_classes, config.probe_pixels)
         self._observer, self._slots = self._make_observer()
-        self._rigs: List[Rig] = [self._observer, (_sight_shot(),)]
+        rigs = (self._observer, (_sight_shot(),))
+        self._stages = Stages(config, body, self.categories, names, rigs)
         self._rows = [_Row() for _ in range(num_envs)]
 
     def _make_observer(self) -> Tuple[Rig, Dict[str, int]]:
@@ -193,64 +188,25 @@ class HabitatSimulator(Simulator):
         return found
 
     def load(self, row: int, scene: Any) -> None:
-        """As the protocol says; habitat-sim loads it when the first thing is asked about it."""
-        files = scene_files(scene, self._cache)
-        place = self._rows[row]
-        if place.files != files:
-            place.scene, place.files, place.ground = scene, files, None
-            self._enter(place)
-        place.goals, place.last = [], None
+        files, own = self._stages.files(scene), self._rows[row]
+        own.points = []
+        if own.files != files:
+            own.scene, own.files, own.stage = scene, files, None
+        self._entered(row).prepare([])
         self.collided[row] = False
 
     def _entered(self, row: int) -> _Row:
         """The row with its scene loaded, and every camera in it that was ever asked for."""
-        place = self._rows[row]
-        if place.files is None:
+        own = self._rows[row]
+        if own.files is None:
             raise RuntimeError(f"environment {row} has no scene yet: call load({row}, scene) first")
-        world = place.world
-        if world is None or world.files != place.files or world.rigs != tuple(self._rigs):
-            self._enter(place)
-        return place
+        stage = self._stages.get(own.scene, own.files, self._in_use)
+        if stage is not own.stage:
+            own.enter(stage)
+        return own
 
-    def _enter(self, place: _Row) -> None:
-        if place.world is not None and place.world.entered >= self.config.scenes_per_start:
-            self._close_worlds()
-        if place.world is None:
-            place.world = self._make_world(place.scene)
-        world, files = place.world, place.files
-        assert files is not None
-        world.enter(place.scene, files, tuple(self._rigs), self.categories, self._names)
-        self._find_ways(world, files)
-        level = isinstance(place.scene, HouseSpec)
-        place.ground = NavGround(world.pathfinder, level, files.name)
-        place.prepare(place.points)
-
-    def _make_world(self, scene: Any) -> World:
-        config = self.config
-        device = device_number(config.gpu)
-        light_maps = device >= 0 if config.light_maps is None else config.light_maps
-        lights = config.lights
-        if lights == "auto":
-            lights = "none" if isinstance(scene, HouseSpec) else "scene"
-        return World(device, config.seed, light_maps, lights, self._cache)
-
-    def _find_ways(self, world: World, files: SceneFiles) -> None:
-        """Give the scene its navigation mesh, from the cache if it is there."""
-        config, body = self.config, self.body
-        shape = (body.radius, body.height, body.max_climb)
-        cells = (config.cell_size, config.cell_height, config.max_slope)
-        path = navmesh_path(self._cache, files.key, shape, cells)
-        if path.exists() and world.pathfinder.load_nav_mesh(str(path)):
-            return
-        habitat_sim, _ = habitat()
-        settings = habitat_sim.NavMeshSettings()
-        settings.set_defaults()
-        settings.agent_radius, settings.agent_height, settings.agent_max_climb = shape
-        settings.cell_size, settings.cell_height, settings.agent_max_slope = cells
-        settings.include_static_objects = True
-        if not world.build_navmesh(settings):
-            raise AssetError(f"scene {files.name}: there is no floor for an agent of this size")
-        save_in_place(path, world.pathfinder.save_nav_mesh)
+    def _in_use(self) -> Set[str]:
+        return {own.files.key for own in self._rows if own.files is not None}
 
     def instances(self, row: int) -> Instances:
         found: Instances = self._entered(row).contents.instances
@@ -367,7 +323,7 @@ class HabitatSimulator(Simulator):
 
     def visible_pixels(self, row: int, camera: ReferenceCamera) -> np.ndarray:
         (ids,) = self._photograph(row, Shot("semantic", camera.width, camera.height, camera.fov))
-        contents = self._rows[row].contents
+        contents = self._entered(row).contents
         counts = np.bincount(ids.ravel(), minlength=len(contents.classes))
         return np.asarray(counts[contents.ids], dtype=np.int64)
 
@@ -399,53 +355,66 @@ class HabitatSimulator(Simulator):
         return np.ascontiguousarray(seen[..., :3])
 
     def close(self) -> None:
-        self._close_worlds()
+        self._stages.close()
 
     def _photograph(self, row: int, shot: Shot) -> List[np.ndarray]:
         """A picture from the pose of a row with a camera of its own."""
-        if (shot,) not in self._rigs:
-            self._rigs.append((shot,))
+        if (shot,) not in self._stages.rigs:
+            self._stages.rigs = (*self._stages.rigs, (shot,))
         place = self._entered(row)
         eye = eyes(self.positions[row], self.yaw[row], self.body)
-        rig = self._rigs.index((shot,))
+        rig = self._stages.rigs.index((shot,))
         found: List[np.ndarray] = place.world.draw(
             rig, eye, float(self.yaw[row]), float(self.tilt[row])
         )
         return found
 
     def _ground(self, row: int) -> NavGround:
-        ground = self._entered(row).ground
-        assert ground is not None
-        return ground
-
-    def _close_worlds(self) -> None:
-        """Close every simulator, the youngest first: they may share a graphics context."""
-        for place in reversed(self._rows):
-            if place.world is not None:
-                place.world.close()
-            place.world = place.ground = None
+        return self._entered(row).ground
 
 
 class _Row:
-    """One agent's scene: what was asked for, the simulator that holds it, the ground, the goals."""
+    """One agent's scene, the stage where it was last seen, and its goals.
+
+    Attributes:
+        scene, files: what was asked for.
+        stage: the stage.
+        points, goals: of each goal, as they were given and as the ground needs them.
+        last: the way asked for last: what was asked, and the answer.
+    """
 
     def __init__(self) -> None:
         self.scene: Any = None
         self.files: Optional[SceneFiles] = None
-        self.world: Any = None
-        self.ground: Optional[NavGround] = None
+        self.stage: Any = None
         self.points: List[np.ndarray] = []
         self.goals: List[Goal] = []
         self.last: Any = None
 
     @property
+    def world(self) -> World:
+        """The simulator that holds the scene."""
+        found: World = self.stage.world
+        return found
+
+    @property
+    def ground(self) -> NavGround:
+        """Where the agent can go."""
+        found: NavGround = self.stage.ground
+        return found
+
+    @property
     def contents(self) -> Any:
         """What is in the scene; see `habitat_world.Contents`."""
-        return self.world.contents
+        return self.stage.contents
+
+    def enter(self, stage: Stage) -> None:
+        """Go to another stage with the same scene; goals are taken along."""
+        self.stage = stage
+        self.prepare(self.points)
 
     def prepare(self, points: List[np.ndarray]) -> None:
-        """Take goals, or take them again for a new mesh."""
-        assert self.ground is not None
+        """Take goals."""
         self.points, self.last = points, None
         self.goals = [self.ground.goal(found) for found in points]
 

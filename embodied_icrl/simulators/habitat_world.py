@@ -105,28 +105,25 @@ class World:
         device: number of the CUDA device that draws; -1: the processor, or whatever EGL takes.
         seed: of the simulator itself; nothing of ours draws from it.
         light_maps: let habitat-sim compute its image-based lighting.
-        lights: "none", or "scene" for those of the scene.
         cache: where the file is put that turns light maps off.
+        born: what number it has among the simulators of this process.
 
     Attributes:
-        files: the scene that it holds, or None.
-        entered: how many scenes it has held.
+        born: as given.
         contents: what is in the scene.
     """
 
-    def __init__(self, device: int, seed: int, light_maps: bool, lights: str, cache: Path) -> None:
+    def __init__(self, device: int, seed: int, light_maps: bool, cache: Path, born: int) -> None:
         self._habitat, self._magnum = habitat()
         self._device, self._seed, self._light_maps = device, seed, light_maps
-        self._lights, self._cache = lights, cache
+        self._cache, self.born = cache, born
         self._sim: Any = None
         self._rigs: Tuple[Rig, ...] = ()
-        self.files: Optional[SceneFiles] = None
-        self.entered = 0
         self.contents: Any = None
 
     def enter(
         self, scene: Any, files: SceneFiles, rigs: Tuple[Rig, ...],
-        categories: Tuple[str, ...], names: Optional[Mapping[str, str]],
+        categories: Tuple[str, ...], names: Optional[Mapping[str, str]], lights: str,
     ) -> None:  # fmt: skip
         """Load a scene with cameras.
 
@@ -136,6 +133,7 @@ class World:
             rigs: cameras that are drawn together.
             categories: of the task.
             names: category by object name; without it the name decides.
+            lights: "none", or "scene" for those of the scene.
 
         Raises:
             AssetError: the dataset has no such scene or object.
@@ -143,8 +141,7 @@ class World:
         colour = any(shot.kind == "rgb" for rig in rigs for shot in rig)
         if colour and self._sim is not None and not self._has_colour():
             self.close()  # textures can't be added to a simulator that began without
-        self.files = None
-        configuration = self._configuration(files, rigs)
+        configuration = self._configuration(files, rigs, lights)
         if self._sim is None:
             with self._light_settings():
                 mediator = self._habitat.metadata.MetadataMediator(configuration.sim_cfg)
@@ -157,7 +154,6 @@ class World:
             self._check_scene(mediator, files)
             configuration.metadata_mediator = mediator
             self._sim.reconfigure(configuration)
-        self.entered += 1
         self._rigs = rigs
         own = self._sorted_objects()
         if isinstance(scene, HouseSpec):
@@ -165,7 +161,6 @@ class World:
         else:
             placed = self._add_objects(files)
             self.contents = self._things(scene, own, placed, categories, names)
-        self.files = files
 
     @property
     def rigs(self) -> Tuple[Rig, ...]:
@@ -209,7 +204,7 @@ class World:
         if self._sim is not None:
             self._sim.close(destroy=True)
             self._sim = None
-        self.files, self.entered, self._rigs = None, 0, ()
+        self._rigs = ()
 
     def _has_colour(self) -> bool:
         return any(shot.kind == "rgb" for rig in self._rigs for shot in rig)
@@ -234,7 +229,7 @@ class World:
                 os.fchdir(before)
                 os.close(before)
 
-    def _configuration(self, files: SceneFiles, rigs: Tuple[Rig, ...]) -> Any:
+    def _configuration(self, files: SceneFiles, rigs: Tuple[Rig, ...], lights: str) -> Any:
         sim = self._habitat.SimulatorConfiguration()
         sim.scene_dataset_config_file = files.dataset
         sim.scene_id = files.handle
@@ -243,7 +238,7 @@ class World:
         sim.enable_physics = bool(self._habitat.built_with_bullet)
         sim.frustum_culling = True
         sim.load_semantic_mesh = True
-        if self._lights == "none":
+        if lights == "none":
             sim.override_scene_light_defaults = True
             sim.scene_light_setup = self._habitat.gfx.NO_LIGHT_KEY
         agents = []
