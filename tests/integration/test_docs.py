@@ -8,7 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from embodied_icrl.common.errors import MissingDependencyError
+from embodied_icrl.common.paths import config_dir
 from embodied_icrl.runs.metrics import read_metrics
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -53,3 +58,24 @@ def test_every_metric_that_training_writes_is_explained(tmp_path: Path) -> None:
     page = (DOCS / "metrics.md").read_text()
     for key in row.keys() - set(EPISODE_METRICS):
         assert f"`{key}`" in page, key
+
+
+def test_the_simulator_by_itself() -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (DOCS / "houses.md").read_text(), flags=re.DOTALL)
+    names: dict[str, Any] = {}
+    try:
+        exec(code, names)
+    except MissingDependencyError as error:
+        pytest.skip(str(error))
+    shapes = {key: array.shape for key, array in names["seen"].items()}
+    assert shapes == {"rays.distance": (2, 64), "rays.class": (2, 64), "head": (2, 128, 128, 3)}
+    assert names["seen"]["head"].std() > 5
+
+
+def test_every_rung_of_the_ladder_is_there() -> None:
+    page = (DOCS / "houses.md").read_text()
+    rungs = {path.stem for path in config_dir().glob("env/house_nav_*.yaml")} - {
+        "house_nav_habitat"
+    }
+    for name in rungs:
+        assert f"`{name}`" in page
