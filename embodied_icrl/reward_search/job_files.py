@@ -22,7 +22,11 @@ from embodied_icrl.reward_search.records import Job, JobResult
 from embodied_icrl.reward_search.sandbox import Layers
 from embodied_icrl.reward_search.sandbox_child import NOBODY
 from embodied_icrl.reward_search.training_report import STATE_FILE, weights_name
-from embodied_icrl.reward_search.untrusted_files import UntrustedFileError, read_untrusted
+from embodied_icrl.reward_search.untrusted_files import (
+    UntrustedFileError,
+    read_untrusted,
+    remove_untrusted,
+)
 
 FORMAT = 1
 MAX_WEIGHTS = 64 * 2**20  # bytes of one policy
@@ -48,7 +52,7 @@ def weights_file(job: Job, step: int) -> Path:
 
 def remove_state(job: Job) -> None:
     """Free the disk of what only a further stretch of this training would need."""
-    (stretch_folder(job) / "work" / STATE_FILE).unlink(missing_ok=True)
+    remove_untrusted(stretch_folder(job) / "work" / STATE_FILE)
 
 
 def job_hash(job: Job) -> str:

@@ -31,7 +31,7 @@ from embodied_icrl.reward_search.job_files import (
 from embodied_icrl.reward_search.records import FitnessPoint, Job, JobResult
 from embodied_icrl.reward_search.sandbox import Layers, Limits, available_layers, run_sandboxed
 from embodied_icrl.reward_search.training_report import REPORT_FILE, STATE_FILE, TrainingReport
-from embodied_icrl.reward_search.untrusted_files import folder_size
+from embodied_icrl.reward_search.untrusted_files import folder_size, remove_untrusted
 
 __all__ = [
     "Progress",
@@ -142,7 +142,7 @@ def run_job(
     )
     write_result(job, result)
     if previous is not None:
-        (previous / STATE_FILE).unlink(missing_ok=True)  # large, and of no more use
+        remove_untrusted(previous / STATE_FILE)  # large, and of no more use
     return result
 
 

@@ -85,13 +85,15 @@ class SearchProgress:
     def begin(self, title: str, candidates: list[str]) -> None:
         """A new round with these rewards."""
         self.title = title
-        self.rows = {name: Row() for name in candidates}
+        with self._lock:
+            self.rows = {name: Row() for name in candidates}
         self.say(title)
 
     def state(self, candidate: str, state: str, note: str = "") -> None:
         """A reward is now in another state; `note` says why."""
-        row = self.rows.setdefault(candidate, Row())
-        row.state, row.note = state, note
+        with self._lock:
+            row = self.rows.setdefault(candidate, Row())
+            row.state, row.note = state, note
         if state not in ("waiting", "training") and self._live is None:
             fitness = "" if row.fitness is None else f", fitness {row.fitness:.3f}"
             self.say(f"{candidate}: {state}{fitness}{f' ({note})' if note else ''}{self._tail()}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -37,8 +38,15 @@ def read_untrusted(path: Path, limit: int, offset: int = 0) -> bytes:
         os.close(descriptor)
 
 
+def remove_untrusted(path: Path) -> None:
+    """Delete a file. What isn't one, or can't be deleted, is left where it is."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
 def folder_size(folder: Path, most_entries: int = 1000) -> int:
-    """Bytes of the files below a folder; endless where there are more than `most_entries`."""
+    """Bytes of the files below a folder; endless where there are more than `most_entries`, or
+    where a folder is closed to us."""
     total, entries, waiting = 0, 0, [folder]
     while waiting:
         try:
@@ -51,6 +59,8 @@ def folder_size(folder: Path, most_entries: int = 1000) -> int:
                         waiting.append(Path(entry.path))
                     else:
                         total += entry.stat(follow_symlinks=False).st_size
+        except PermissionError:
+            return 2**63
         except OSError:
-            continue  # it has gone, or is closed to us
+            continue  # it has gone
     return total

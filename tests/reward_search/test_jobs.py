@@ -18,6 +18,7 @@ from embodied_icrl.reward_search.jobs import (
     Stopped,
     TrainingLimits,
     finished,
+    remove_state,
     run_job,
     stretch_folder,
     weights_file,
@@ -25,7 +26,7 @@ from embodied_icrl.reward_search.jobs import (
 from embodied_icrl.reward_search.launchers import LocalLauncher
 from embodied_icrl.reward_search.records import FitnessPoint, Job, JobResult
 from embodied_icrl.reward_search.sandbox import Layers, available_layers
-from embodied_icrl.reward_search.training_report import TrainingReport
+from embodied_icrl.reward_search.training_report import STATE_FILE, TrainingReport
 from embodied_icrl.reward_search.untrusted_files import (
     UntrustedFileError,
     folder_size,
@@ -389,3 +390,23 @@ def test_the_size_of_a_folder_follows_no_links_and_has_an_end(tmp_path):
     (tmp_path / "link").symlink_to("/")
     assert 100 <= folder_size(tmp_path) < 200
     assert folder_size(tmp_path, most_entries=3) > 10**18
+
+
+def test_a_folder_that_can_not_be_looked_into_has_no_known_size(tmp_path, monkeypatch):
+    def closed(path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(os, "scandir", closed)
+    assert folder_size(tmp_path) > 10**18
+
+
+def test_what_stands_in_the_place_of_a_file_to_remove_ends_nothing(tmp_path):
+    job, _ = done(tmp_path)
+    state = stretch_folder(job) / "work" / STATE_FILE
+    state.mkdir()
+    remove_state(job)
+    state.rmdir()
+    state.symlink_to(tmp_path)
+    remove_state(job)
+    assert not state.is_symlink() and tmp_path.is_dir()
+    remove_state(job)

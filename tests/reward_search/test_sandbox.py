@@ -193,6 +193,13 @@ def test_what_a_child_leaves_behind_is_ended(tmp_path):
         time.sleep(0.05)
 
 
+def test_code_can_not_pretend_that_it_was_never_confined():
+    """Else one candidate could end a whole search."""
+    code = "(lambda os: os.write(2, b'OSError: landlock') and os._exit(97))(__import__('os'))"
+    outcome = evaluate(code, HERE)
+    assert outcome.reason == "the process ended: OSError: landlock"
+
+
 def test_a_layer_that_cannot_be_had_stops_everything(monkeypatch):
     monkeypatch.setattr("embodied_icrl.reward_search.sandbox._DEVICES", ("/dev/null\0",))
     with pytest.raises(SandboxError):
