@@ -104,8 +104,8 @@ class TestStandIn(SimulatorSuite):
 def test_rays_and_detector_agree_with_mujoco(make_simulator: MakeSimulator) -> None:
     sensors = {
         "rays": RaySensor(columns=24, rows=6),
-        "wide": RaySensor(columns=19, rows=3, fov=200.0, vertical_fov=60.0),
-        "detector": DetectorSensor(fov=120.0),
+        "wide": RaySensor(columns=19, rows=3, fov=200.0, vertical_fov=40.0),
+        "detector": DetectorSensor(fov=120.0, vertical_fov=60.0),
     }
     pair = [
         make_simulator(6, sensors, CATEGORIES),
@@ -114,12 +114,17 @@ def test_rays_and_detector_agree_with_mujoco(make_simulator: MakeSimulator) -> N
     seen = []
     for simulator in pair:
         for row in range(6):
-            simulator.load(row, generated(row % 2, 2))
+            simulator.load(row, two_rooms() if row % 2 else generated(0, 2))
     for simulator in pair:
         rng = np.random.default_rng(3)
         for row in range(6):
             point = pair[1].random_points(row, rng, 1)[0]
             put(simulator, row, point, rng.uniform(0, 360), rng.uniform(-60, 10))
+            if row % 2:
+                centre = pair[1].instances(row).centres[0]
+                point = pair[1].points_around(row, centre, 1.8, 0.1)[5 * row]
+                x, _, z = centre - point
+                put(simulator, row, point, np.degrees(np.arctan2(-x, -z)), -22)
         seen.append(arrays(simulator))
         simulator.observe(seen[-1])
     assert pair[0].observation_specs() == pair[1].observation_specs()
@@ -129,7 +134,7 @@ def test_rays_and_detector_agree_with_mujoco(make_simulator: MakeSimulator) -> N
         same = seen[0][f"{name}.class"] == seen[1][f"{name}.class"]
         assert same.mean() > 0.95
     visible = seen[0]["detector.visible"] == seen[1]["detector.visible"]
-    assert visible.mean() > 0.9 and seen[1]["detector.visible"].sum() > 2
+    assert visible.mean() > 0.9 and seen[1]["detector.visible"].sum() > 1
     both = (seen[0]["detector.visible"] & seen[1]["detector.visible"]).astype(bool)
     np.testing.assert_allclose(
         seen[0]["detector.where"][both], seen[1]["detector.where"][both], atol=1e-5
