@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import keyword
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,8 +18,6 @@ from embodied_icrl.common.errors import ConfigError, UserError
 from embodied_icrl.common.files import atomic_write_text
 from embodied_icrl.common.paths import config_dir
 from embodied_icrl.manipulation.task import Task
-
-MAX_FILE = 4 * 2**20  # bytes
 
 
 @dataclass(frozen=True)
@@ -117,33 +118,21 @@ def check_file(config: RewardConfig) -> None:
 
 
 def read_source(name: str | None) -> str:
-    """Python from a .py file; from any other text, the function in its code blocks."""
-    from embodied_icrl.reward_search.extract import NoCode, extract_reward
+    """The reward code in a file.
+
+    Raises:
+        ConfigError: no file, or one that can't be read.
+        CommandStopped: it is an answer without code; the reason is printed.
+    """
+    from embodied_icrl.reward_search.extract import NoCode, read_reward
 
     if name is None:
         raise ConfigError("name a file: embodied-icrl reward check FILE task=NAME")
-    path = Path(name)
-    if not path.is_file():
-        raise ConfigError(f"{name}: no such file")
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE + 1)
-    if len(data) > MAX_FILE:
-        raise _refused(f"size, whole file: more than {MAX_FILE} bytes")
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise _refused("syntax, whole file: not UTF-8 text") from None
-    if path.suffix == ".py":
-        return text
-    try:
-        return extract_reward(text)
+        return read_reward(name)
     except NoCode as error:
-        raise _refused(f"signature, whole file: {error}") from None
-
-
-def _refused(line: str) -> CommandStopped:
-    print(line)
-    return CommandStopped(1)
+        print(f"signature, whole file: {error}")
+        raise CommandStopped(1) from None
 
 
 def _task(node: Any) -> Task:
@@ -219,13 +208,18 @@ def write_new_task(config: RewardConfig) -> None:
     name = config.argument
     if name is None or config.output is None:
         raise ConfigError("give a name and a directory: embodied-icrl reward new NAME output=DIR")
-    if not name.isidentifier() or not name.isascii() or name != name.lower():
-        raise ConfigError(f"{name!r}: a name has lower-case letters, digits and _ only")
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise ConfigError(
+            f"{name!r}: a name has lower-case letters, digits and _ only, and is no word of Python"
+        )
     folder = Path(config.output)
     code, yaml_file = folder / f"{name}.py", folder / "task" / f"{name}.yaml"
     for path in (code, yaml_file):
         if path.exists():
             raise ConfigError(f"{path} is there already")
+    hidden = importlib.util.find_spec(name)
+    if hidden is not None and hidden.origin is not None:
+        raise ConfigError(f"{name!r}: it would hide a module of that name, {hidden.origin}")
     class_name = "".join(part.capitalize() for part in name.split("_"))
     source = Path(task_template.__file__).read_text()
     yaml_file.parent.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from embodied_icrl.reward_search.evaluate import evaluate_reward
 from embodied_icrl.reward_search.records import Candidate
 from embodied_icrl.reward_search.runner import (
     SearchStopped,
-    make_check,
+    check_settings,
     make_launcher,
     make_rounds,
     run_search,
@@ -41,7 +41,6 @@ def search(config: RewardConfig, settings: Mapping[str, Any]) -> None:
     Raises:
         CommandStopped: a signal ended it (128 + its number), or no reward could be trained (1).
     """
-
     searched = search_config(settings)
     folder = searched.folder
     try:
@@ -126,7 +125,7 @@ def _reward_of_file(
         run = f"runs/evaluate_{searched.task.name}_{Path(name).stem}"
         searched = replace(searched, run=run)
     source = read_source(name)
-    report = make_check(searched)(source)
+    report = check_settings(searched)(source)
     if not report.accepted:
         print(*(finding.text for finding in report.findings), sep="\n")
         raise CommandStopped(1)
@@ -139,7 +138,6 @@ def search_config(settings: Mapping[str, Any]) -> SearchConfig:
     Raises:
         ConfigError: no task, or a key doesn't fit.
     """
-
     if not settings.get("task"):
         raise ConfigError(f"name a task: task=NAME, one of {', '.join(sorted(task_files()))}")
     return build(settings, SearchConfig)
@@ -153,7 +151,6 @@ def command_line() -> str:
 
 def make_report(config: RewardConfig, settings: Mapping[str, Any]) -> None:
     """Write the report of a search anew, whatever state the search is in; print its path."""
-
     print(report_search(*read_search(_run(config))))
 
 
@@ -163,7 +160,6 @@ def make_video(config: RewardConfig, settings: Mapping[str, Any]) -> None:
     Raises:
         ConfigError: nothing is trained yet, or it can't be filmed here.
     """
-
     store, searched = read_search(_run(config))
     best = store.best()
     if best is None:

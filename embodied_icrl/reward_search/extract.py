@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.reward_search.facade import BUILTIN_NAMES
 
 MAIN = "compute_reward"
+MAX_FILE = 4 * 2**20  # bytes
 MAX_SOURCE = 20_000  # characters: the static layer refuses longer code anyway
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([\w+-]*)[^\n]*$", re.MULTILINE)
@@ -19,6 +22,28 @@ _CODE_LINE = re.compile(
 
 class NoCode(ValueError):
     """An answer holds no function `compute_reward`; the message says what was found instead."""
+
+
+def read_reward(path: str | Path) -> str:
+    """Python from a .py file; from any other text, what `extract_reward` finds in it.
+
+    Raises:
+        ConfigError: the file can't be read, or is no text of a reasonable size.
+        NoCode: a text holds no reward.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE + 1)
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        reason = error.strerror or "can't be read"
+        raise ConfigError(f"{path}: {reason}") from error
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+    if len(data) > MAX_FILE:
+        raise ConfigError(f"{path}: more than {MAX_FILE} bytes, that is no reward")
+    return text if path.suffix == ".py" else extract_reward(text)
 
 
 def extract_reward(answer: str) -> str:

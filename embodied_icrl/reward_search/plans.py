@@ -7,11 +7,10 @@ from pathlib import Path
 from embodied_icrl.manipulation.task import Budget
 from embodied_icrl.reward_search.film import Take
 from embodied_icrl.reward_search.jobs import weights_file
-from embodied_icrl.reward_search.prompt import INIT
-from embodied_icrl.reward_search.records import Candidate
+from embodied_icrl.reward_search.records import BASELINES, INIT, Candidate
 from embodied_icrl.reward_search.rounds import Entry, Plan, steps_of, training_seed
 from embodied_icrl.reward_search.search_config import SearchConfig, task_node, task_paths
-from embodied_icrl.reward_search.store import BASELINES, Store
+from embodied_icrl.reward_search.store import Store
 
 
 def search_plan(config: SearchConfig) -> Plan:

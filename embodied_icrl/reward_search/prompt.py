@@ -16,13 +16,12 @@ from embodied_icrl.reward_search.extract import MAIN, MAX_SOURCE
 from embodied_icrl.reward_search.facade import BUILTIN_NAMES, MATH_NAMES, NUMPY_NAMES
 from embodied_icrl.reward_search.findings import printable
 from embodied_icrl.reward_search.prompt_source import environment_source
-from embodied_icrl.reward_search.records import Candidate, Message, Parent
+from embodied_icrl.reward_search.records import INIT, Candidate, Message, Parent
 from embodied_icrl.reward_search.reflection import number, reflect
 
 MAX_FEEDBACK = 4_000  # characters
 MAX_FAILURES = 6  # reasons shown
 MAX_REASON = 300
-INIT = "init"  # id of the reward that a search began from
 
 
 @dataclass(frozen=True)

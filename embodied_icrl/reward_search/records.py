@@ -8,6 +8,12 @@ from typing import Any, Literal
 
 Message = Mapping[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 
+BASELINES = ("human", "sparse")  # ids of the rewards that a task brings along
+INIT = "init"  # id of the reward that a search began from
+FINAL = -1  # the iteration that the trainings at the end are counted under
+# What curves are called beside the components.
+CURVES = ("step", "fitness", "total")
+
 
 @dataclass(frozen=True)
 class Parent:

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from embodied_icrl.reward_search.findings import printable
+from embodied_icrl.reward_search.records import CURVES
 
 VALUES = 10  # shown along training
 FLAT = 0.05  # a range below this share of the size is flat
@@ -21,7 +22,6 @@ DOMINATING = 0.8  # a share of all magnitudes above this dominates
 NO_SUCCESS = 0.02  # mean fitness at the end below this is none
 HUGE = 1e100  # larger values are cut to it: their sums and squares would overflow
 MAX_SHOWN = 32  # components
-RESERVED = ("step", "fitness", "total")
 
 Mark = Literal["flat", "dominating", "fine"]
 
@@ -101,7 +101,7 @@ def reflect(curves: Mapping[str, Sequence[float]]) -> Reflection:
         if values and all(map(math.isfinite, values))
     }
     fitness = usable.get("fitness", ())
-    names = [name for name in usable if name not in RESERVED][:MAX_SHOWN]
+    names = [name for name in usable if name not in CURVES][:MAX_SHOWN]
     sizes = {name: float(np.mean(np.abs(usable[name]))) for name in names}
     total_size = sum(sizes.values()) or 1.0
     reviews = [

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from embodied_icrl.reward_search.records import Candidate
-from embodied_icrl.reward_search.report_data import BASELINES, Result
+from embodied_icrl.reward_search.records import BASELINES, INIT, Candidate
+from embodied_icrl.reward_search.report_data import Result
 from embodied_icrl.reward_search.report_html import Markup, element, interval, number
 
 MAX_POINTS = 200  # of one curve
@@ -91,7 +91,7 @@ def iterations_chart(candidates: Sequence[Candidate], best: str | None) -> Marku
     """Every candidate's fitness against its iteration, and the best so far."""
     width, height, left, right, top, bottom = 760, 320, 62, 118, 14, 58
     measured = [c for c in candidates if c.fitness is not None and c.iteration > 0]
-    references = [c for c in candidates if c.id in (*BASELINES, "init") and c.fitness is not None]
+    references = [c for c in candidates if c.id in (*BASELINES, INIT) and c.fitness is not None]
     last = max((c.iteration for c in candidates), default=1)
     values = [c.fitness for c in (*measured, *references) if c.fitness is not None]
     up = axis(values, height - bottom, top)

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from embodied_icrl.reward_search.records import Candidate
-
-BASELINES = ("human", "sparse")
+from embodied_icrl.reward_search.records import BASELINES, Candidate
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Cost:
-    """What one iteration spent; iteration 0 is the baselines, -1 the final trainings.
+    """What one iteration spent; iteration 0 is the baselines, `FINAL` the last trainings.
 
     Attributes:
         requests: to a language model, failed ones included.
@@ -96,7 +94,7 @@ class ReportData:
         terms: what the best reward of `terms` reached on this task in final trainings, where that
             is known.
         costs: one entry per iteration.
-        currency, money_budget: of the costs; None without a budget.
+        money_budget: of the costs; None without a budget.
         reflections: what writers were told of the best reward, by the iteration it came from.
         feedback: a person's words, by the iteration that they were given to.
         not_deterministic: ids whose outcome a clock decided: a repetition may end otherwise.
@@ -119,7 +117,6 @@ class ReportData:
     finals: tuple[Result, ...] = ()
     terms: Result | None = None
     costs: tuple[Cost, ...] = ()
-    currency: str = "USD"
     money_budget: float | None = None
     reflections: Mapping[int, str] = field(default_factory=dict)
     feedback: Mapping[int, str] = field(default_factory=dict)
@@ -135,6 +132,12 @@ class ReportData:
     def candidate(self, name: str | None) -> Candidate | None:
         """The candidate of that id; None if there is none."""
         return next((c for c in self.candidates if c.id == name), None)
+
+    def trained_fitness(self, name: str) -> float | None:
+        """Fitness of a candidate that was trained to the end; None for others."""
+        candidate = self.candidate(name)
+        is_trained = candidate is not None and candidate.status == "trained"
+        return candidate.fitness if candidate is not None and is_trained else None
 
     @property
     def written(self) -> tuple[Candidate, ...]:
@@ -164,7 +167,7 @@ def headline(data: ReportData) -> Headline:
     searched = {
         c.id: Result(c.id, c.fitness, c.low, c.high)
         for c in data.candidates
-        if c.id in wanted and c.fitness is not None
+        if c.id in wanted and c.status == "trained" and c.fitness is not None
     }
     final = data.best in finals and finals.keys() >= searched.keys()
     results = finals if final else searched
@@ -172,11 +175,16 @@ def headline(data: ReportData) -> Headline:
     return Headline(ordered, final, _normalised(ordered, data.best))
 
 
-def human_normalised(fitness: float, human: float, sparse: float) -> float | None:
+def human_normalised(
+    fitness: float | None, human: float | None, sparse: float | None
+) -> float | None:
     """(fitness - sparse) / |human - sparse|, the score of the Eureka paper.
 
-    None where the two baselines are equal, or so close that the ratio would mean nothing.
+    None where one of the three is unknown, or where the two baselines are equal, or so close that
+    the ratio would mean nothing.
     """
+    if fitness is None or human is None or sparse is None:
+        return None
     gap = abs(human - sparse)
     if not math.isfinite(gap) or gap <= 1e-6 * max(1.0, abs(human), abs(sparse)):
         return None
@@ -217,11 +225,6 @@ def _normalised(
     if best is None or any(name not in results for name in (best, *BASELINES)):
         return None
     human, sparse = results["human"].mean, results["sparse"].mean
-
-    def score(value: float | None) -> float | None:
-        return None if value is None else human_normalised(value, human, sparse)
-
-    mean = score(results[best].mean)
-    if mean is None:
-        return None
-    return mean, score(results[best].low), score(results[best].high)
+    values = (results[best].mean, results[best].low, results[best].high)
+    mean, low, high = (human_normalised(value, human, sparse) for value in values)
+    return None if mean is None else (mean, low, high)

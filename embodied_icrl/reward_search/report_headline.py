@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from embodied_icrl.reward_search.records import BASELINES
 from embodied_icrl.reward_search.report_charts import forest
 from embodied_icrl.reward_search.report_data import (
-    BASELINES,
     Headline,
     ReportData,
     Result,

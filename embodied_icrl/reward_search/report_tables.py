@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from embodied_icrl.reward_search.records import Candidate
+from embodied_icrl.reward_search.records import BASELINES, FINAL, Candidate
 from embodied_icrl.reward_search.report_charts import interval_glyph
 from embodied_icrl.reward_search.report_data import (
-    BASELINES,
     Cost,
     ReportData,
     failures,
@@ -24,6 +23,7 @@ from embodied_icrl.reward_search.report_html import (
     join,
     number,
 )
+from embodied_icrl.reward_search.selection import ranked
 
 MAX_NAMED = 12  # candidates that share a reason of failure
 
@@ -52,18 +52,15 @@ def table(
 
 
 def leaderboard(data: ReportData) -> Markup:
-    """All candidates, the fittest first; those without a fitness at the end."""
-    ordered = sorted(
-        data.candidates,
-        key=lambda c: (c.fitness is None, -(c.fitness or 0.0), c.iteration, c.id),
-    )
+    """All candidates in the order of `ranked`; ranks are of those trained to the end."""
+    ordered = ranked(data.candidates)
     known = [v for c in ordered for v in (c.fitness, c.low, c.high) if v is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
     scale = (low, high if high > low else low + 1.0)
-    rank, rows = 0, []
-    for candidate in ordered:
-        rank += candidate.fitness is not None
-        rows.append(_row(data, candidate, rank if candidate.fitness is not None else None, scale))
+    rows = [
+        _row(data, candidate, place if candidate.status == "trained" else None, scale)
+        for place, candidate in enumerate(ordered, start=1)
+    ]
     heads = ("rank#", "reward", "fitness#", "", "normalised#", "iteration#", "steps#", "state")
     return table(heads, rows, label="Leaderboard", kind="sortable")
 
@@ -72,11 +69,8 @@ def _row(
     data: ReportData, candidate: Candidate, rank: int | None, scale: tuple[float, float]
 ) -> Markup:
     name = candidate.id
-    baseline = {c.id: c.fitness for c in data.candidates if c.id in BASELINES}
-    human, sparse = baseline.get("human"), baseline.get("sparse")
-    score = None
-    if candidate.fitness is not None and human is not None and sparse is not None:
-        score = human_normalised(candidate.fitness, human, sparse)
+    baselines = [data.trained_fitness(baseline) for baseline in BASELINES]
+    score = human_normalised(candidate.fitness, *baselines)
     state = [element("span", candidate.status, class_=f"status-{candidate.status}")]
     if candidate.reason:
         state.append(element("span", candidate.reason, class_="reason"))
@@ -153,7 +147,7 @@ def cost_table(data: ReportData) -> Markup:
     with_model = any(cost.requests for cost in data.costs)
     heads = ["iteration"]
     if with_model:
-        heads += ["requests#", "tokens read#", "tokens written#", f"{data.currency}#"]
+        heads += ["requests#", "tokens read#", "tokens written#", "money#"]
     heads += ["environment steps#", "work#"]
     rows = [_cost_row(cost, _stage(cost.iteration), with_model) for cost in data.costs]
     prices = [cost.money for cost in data.costs if cost.money is not None]
@@ -168,7 +162,7 @@ def cost_table(data: ReportData) -> Markup:
     )
     note = None
     if data.money_budget is not None:
-        text = f"The budget was {data.money_budget:g} {data.currency}."
+        text = f"The budget was {data.money_budget:g}, in the currency of the prices."
         note = element("p", text, class_="faint")
     foot = _cost_row(total, "in all", with_model)
     return join(table(heads, rows, label="Cost", foot=foot), note)
@@ -186,7 +180,7 @@ def _cost_row(cost: Cost, stage: str, with_model: bool) -> Markup:
 
 
 def _stage(iteration: int) -> str:
-    return {0: "baselines", -1: "final trainings"}.get(iteration, str(iteration))
+    return {0: "baselines", FINAL: "final trainings"}.get(iteration, str(iteration))
 
 
 def settings_table(settings: Mapping[str, Any]) -> Markup:

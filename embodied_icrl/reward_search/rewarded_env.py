@@ -14,14 +14,13 @@ from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.manipulation.fields import Field, StateLayout
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.manipulation.task_env import RewardError, TaskEnv
+from embodied_icrl.reward_search.extract import NoCode, read_reward
 from embodied_icrl.reward_search.loading import load_reward
 from embodied_icrl.reward_search.sandbox_session import (
     CALL_LIMIT_S,
     RewardSession,
     refuse_unchecked,
 )
-
-MAX_FILE = 2**20  # bytes
 
 # Given (environment, observation, action) after a step: the declared fields by name.
 ReadState = Callable[[Any, Any, Any], Mapping[str, Any]]
@@ -58,13 +57,13 @@ class RewardedEnv(gym.Wrapper[Any, Any, Any, Any]):
     `original_reward`.
 
     By default the reward runs in a confined process of its own (see `RewardSession`), which costs
-    about 50 us per step (more where no processor is free for it) and one process per environment;
-    that ends with `close`, with the wrapper,
-    or with this process. A copy or a pickle of the wrapper starts its own.
+    about 50 us per step (more where no processor is free for it) and one process per environment.
+    It ends with `close`, with the wrapper, or with this process; a copy or a pickle of the wrapper
+    starts its own.
 
     Args:
         env: an environment, or a task to make one of.
-        reward_file: Python with `compute_reward(state)`.
+        reward_file: Python with `compute_reward(state)`, or an answer with code blocks.
         fields: what the reward may read; without it, those of the task.
         read_state: called as (env, observation, action) after each step; needed with `fields`.
         sandbox: False loads the reward into this process, where a call costs what the function
@@ -88,7 +87,10 @@ class RewardedEnv(gym.Wrapper[Any, Any, Any, Any]):
         sandbox: bool = True,
         call_s: float = CALL_LIMIT_S,
     ) -> None:
-        source = _read(Path(reward_file))
+        try:
+            source = read_reward(reward_file)
+        except NoCode as error:
+            raise ConfigError(f"{reward_file}: {error}") from error
         if (fields is None) != (read_state is None):
             raise ConfigError("give both fields and read_state, or neither for a task")
         made = TaskEnv(env) if isinstance(env, Task) else env
@@ -166,18 +168,3 @@ class LocalReward:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalReward, (self._source, self._fields)
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MAX_FILE + 1)
-    except OSError as error:
-        raise ConfigError(f"can't read the reward {path}: {error.strerror}") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8 text") from None
-    if len(data) > MAX_FILE:
-        raise ConfigError(f"{path} has more than {MAX_FILE} bytes: that is no reward")
-    return text

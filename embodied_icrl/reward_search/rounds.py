@@ -14,10 +14,8 @@ from embodied_icrl.manipulation.task import Budget
 from embodied_icrl.reward_search.findings import printable
 from embodied_icrl.reward_search.jobs import Progress, finished, remove_state
 from embodied_icrl.reward_search.launchers import Launcher
-from embodied_icrl.reward_search.records import Candidate, FitnessPoint, Job, JobResult
+from embodied_icrl.reward_search.records import CURVES, Candidate, FitnessPoint, Job, JobResult
 from embodied_icrl.reward_search.search_progress import SearchProgress
-
-RESERVED = ("step", "fitness", "total")
 
 
 @dataclass(frozen=True)
@@ -241,7 +239,7 @@ def curves(results: Mapping[int, Sequence[JobResult]]) -> dict[str, tuple[float,
     stretches = [stretch for run in runs for stretch in run if stretch.fitness]
     for name in stretches[0].components if stretches else ():
         if all(name in stretch.components for stretch in stretches):
-            key = f"{name} (component)" if name in RESERVED else name
+            key = f"{name} (component)" if name in CURVES else name
             found[key] = [
                 [value for stretch in run for value in stretch.components.get(name, ())]
                 for run in runs

@@ -13,16 +13,24 @@ from pathlib import Path
 from typing import Literal
 
 from embodied_icrl.common.errors import ConfigError
-from embodied_icrl.reward_search.extract import NoCode, extract_reward
-from embodied_icrl.reward_search.prompt import INIT, PromptConfig, build_messages
+from embodied_icrl.reward_search.extract import NoCode, read_reward
+from embodied_icrl.reward_search.prompt import PromptConfig, build_messages
 from embodied_icrl.reward_search.proposers.recorded import RecordedProposer
-from embodied_icrl.reward_search.records import Candidate, Message, Parent, Request
+from embodied_icrl.reward_search.records import (
+    BASELINES,
+    FINAL,
+    INIT,
+    Candidate,
+    Message,
+    Parent,
+    Request,
+)
 from embodied_icrl.reward_search.reflection import reflect
 from embodied_icrl.reward_search.rounds import Entry, Plan, Rounds
 from embodied_icrl.reward_search.search_config import SearchConfig
 from embodied_icrl.reward_search.search_progress import SearchProgress
-from embodied_icrl.reward_search.store import BASELINES, Store
-from embodied_icrl.reward_search.summary import FINAL, FinalResult, Summary
+from embodied_icrl.reward_search.store import Store
+from embodied_icrl.reward_search.summary import FinalResult, Summary
 from embodied_icrl.reward_search.writing import Check, Writer, candidate_id, check_candidate
 
 
@@ -277,14 +285,11 @@ def _fitness(candidate: Candidate) -> float:
 
 
 def reward_of(path: str) -> str:
-    """Python from a .py file; from any other text, the function in its code blocks."""
+    """The reward to begin from; raises ConfigError where the file holds none."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-        return text if path.endswith(".py") else extract_reward(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"init={path}: {getattr(error, 'strerror', None) or error}") from error
-    except NoCode as error:
-        raise ConfigError(f"init={path}: {error}") from error
+        return read_reward(path)
+    except (ConfigError, NoCode) as error:
+        raise ConfigError(f"init={path}: {str(error).removeprefix(f'{path}: ')}") from error
 
 
 def words_of(path: str | None) -> str | None:

@@ -15,12 +15,12 @@ from embodied_icrl.common.config import to_dict
 from embodied_icrl.reward_search.correlation import correlate
 from embodied_icrl.reward_search.film import film_candidates
 from embodied_icrl.reward_search.plans import takes
-from embodied_icrl.reward_search.records import Usage
+from embodied_icrl.reward_search.records import FINAL, Usage
 from embodied_icrl.reward_search.report import write_report
 from embodied_icrl.reward_search.report_data import Correlation, Cost, ReportData, Result, Video
 from embodied_icrl.reward_search.search_config import SearchConfig, task_node, task_paths
 from embodied_icrl.reward_search.store import Store, read_json, read_search
-from embodied_icrl.reward_search.summary import FINAL, Summary, Work, parse_summary
+from embodied_icrl.reward_search.summary import Summary, Work, parse_summary
 from embodied_icrl.reward_search.transcript import Transcript
 from embodied_icrl.reward_search.transitions import record_episodes
 
@@ -54,6 +54,7 @@ def report_data(store: Store, config: SearchConfig) -> ReportData:
         finals=_results(summary),
         terms=_terms(config),
         costs=_costs(store, config, summary),
+        money_budget=getattr(getattr(config.proposer, "spending", None), "max_cost", None),
         reflections=summary.reflections,
         feedback=store.feedback(),
         not_deterministic=frozenset(summary.not_deterministic | clocked),

@@ -1,4 +1,4 @@
-"""One number for a candidate from its trainings, and how sure it is."""
+"""One number for a candidate from its trainings, how sure it is, and its place among others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Literal
 
-from embodied_icrl.reward_search.records import FitnessPoint
+from embodied_icrl.reward_search.records import Candidate, FitnessPoint
 
 LAST_SHARE = 0.3  # of the checkpoints, which are averaged
 
@@ -16,6 +16,8 @@ _T = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
 )  # fmt: skip
+
+_PLACE = {"trained": 0, "stopped": 1, "waiting": 2, "failed": 3, "refused": 4}
 
 Selection = Literal["mean_last", "max"]
 
@@ -42,6 +44,16 @@ def select(
     quantile = _T[min(len(values) - 1, len(_T)) - 1]
     half = quantile * stdev(values) / math.sqrt(len(values))
     return mean, mean - half, mean + half
+
+
+def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The best first: trained to the end by fitness, then stopped, waiting, failed, refused."""
+
+    def key(candidate: Candidate) -> tuple[int, float, int, str]:
+        fitness = candidate.fitness if candidate.fitness is not None else -math.inf
+        return _PLACE[candidate.status], -fitness, candidate.iteration, candidate.id
+
+    return sorted(candidates, key=key)
 
 
 def _of_run(run: Sequence[FitnessPoint], selection: Selection) -> float:

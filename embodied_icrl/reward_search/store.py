@@ -28,15 +28,14 @@ from embodied_icrl.common.errors import RunError
 from embodied_icrl.common.files import atomic_write_json, atomic_write_text
 from embodied_icrl.reward_search.checks import CheckReport
 from embodied_icrl.reward_search.findings import parse_finding
-from embodied_icrl.reward_search.records import Candidate
+from embodied_icrl.reward_search.records import BASELINES, Candidate
 from embodied_icrl.reward_search.search_config import FREE_KEYS, GROWING_KEYS, SearchConfig
+from embodied_icrl.reward_search.selection import ranked
 from embodied_icrl.runs.run import Run, load_run, open_run, run_errors
 
-BASELINES = ("human", "sparse")
 REMAINS = ("candidates", "baselines", "transcript.jsonl", "leaderboard.json")
 # The rows of the leaderboard: nothing in them depends on a clock.
 ROW = ("id", "iteration", "status", "fitness", "low", "high", "env_steps", "reason")
-_RANK = {"trained": 0, "stopped": 1, "waiting": 2, "failed": 3, "refused": 4}
 
 
 class Store:
@@ -217,16 +216,6 @@ def read_search(path: str | Path) -> tuple[Store, SearchConfig]:
     if "proposer" not in run.config or "task" not in run.config:
         raise RunError(f"{path} is a run, but not of `embodied-icrl reward search`")
     return Store(run), build(run.config, SearchConfig)
-
-
-def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The best first: trained to the end by fitness, then stopped, waiting, failed, refused."""
-
-    def key(candidate: Candidate) -> tuple[int, float, int, str]:
-        fitness = candidate.fitness if candidate.fitness is not None else float("-inf")
-        return _RANK[candidate.status], -fitness, candidate.iteration, candidate.id
-
-    return sorted(candidates, key=key)
 
 
 def read_json(path: Path) -> Any:

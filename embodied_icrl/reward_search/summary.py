@@ -9,8 +9,6 @@ from typing import Any
 
 from embodied_icrl.reward_search.rounds import Entry
 
-FINAL = -1  # the iteration that the trainings at the end are counted under
-
 
 @dataclass(frozen=True)
 class FinalResult:

@@ -56,10 +56,11 @@ def test_usage_errors_are_one_line(tmp_path):
     for words, message in (
         ((), "say what to do"),
         (("check",), "name a file"),
-        (("check", "nothing.py"), "nothing.py: no such file"),
+        (("check", "nothing.py"), "nothing.py: No such file"),
         (("check", str(GOOD)), "name a task: task=NAME, one of adroit_door, "),
         (("chek", str(GOOD)), "'chek'"),
         (("new", "my task", "output=."), "lower-case letters"),
+        (("new", "json", "output=lab"), "hide a module"),
     ):
         code, out, err = reward(*words, cwd=tmp_path)
         assert (code, out) == (2, []), words

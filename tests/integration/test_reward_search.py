@@ -119,7 +119,7 @@ def test_usage_errors_are_one_line(tmp_path):
         (("search", *TASK, "proposer=openai"), "proposer.model"),
         (("report",), "run=DIR"),
         (("evaluate", "run=nowhere"), "nowhere"),
-        (("evaluate", "nothing.py", *TASK), "nothing.py: no such file"),
+        (("evaluate", "nothing.py", *TASK), "nothing.py: No such file"),
     ):
         code, _, err = reward(*words, cwd=tmp_path)
         lines = err.splitlines()

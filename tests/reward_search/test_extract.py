@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embodied_icrl.reward_search.extract import NoCode, extract_reward
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.reward_search import extract
+from embodied_icrl.reward_search.extract import NoCode, extract_reward, read_reward
 from embodied_icrl.reward_search.findings import Finding, parse_finding, printable
 from embodied_icrl.reward_search.static_check import check_source
 
@@ -70,6 +72,24 @@ def test_no_code(answer):
 def test_two_megabytes_of_prose_around_the_code():
     prose = "This line explains = nothing (at all).\n" * 50_000
     assert extract_reward(f"{prose}```python\n{PLAIN}```\n{prose}") == PLAIN
+
+
+def test_files(tmp_path, monkeypatch):
+    path = tmp_path / "answer.md"
+    path.write_text(f"So:\n```python\n{PLAIN}```\n", encoding="utf-8-sig")
+    assert read_reward(path) == PLAIN
+    path.write_text("no")
+    with pytest.raises(NoCode):
+        read_reward(path)
+    path = path.rename(tmp_path / "mine.py")
+    assert read_reward(path) == "no"  # the checks say what is wrong with it
+    for content, message in ((b"\xff", "not UTF-8"), (b"x" * 11, "more than 10 bytes")):
+        monkeypatch.setattr(extract, "MAX_FILE", 10)
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=message):
+            read_reward(path)
+    with pytest.raises(ConfigError, match="Is a directory"):
+        read_reward(tmp_path)
 
 
 @given(st.text(max_size=300))

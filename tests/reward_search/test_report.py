@@ -30,6 +30,7 @@ from embodied_icrl.reward_search.report_data import (
     lineage,
 )
 from embodied_icrl.reward_search.report_html import element, interval, number, visible
+from embodied_icrl.reward_search.report_tables import leaderboard
 
 from .report_example import ATTACK, blank_file, example, trained
 
@@ -90,6 +91,25 @@ def test_headline_compares_what_was_measured_in_the_same_way():
     assert partly.normalised[0] == pytest.approx(0.76 / 0.69)
 
 
+def test_a_baseline_that_failed_half_way_is_no_baseline():
+    data = example(finals=())
+    human = dataclasses.replace(data.candidates[0], status="failed")
+    data = dataclasses.replace(data, candidates=(human, *data.candidates[1:]))
+    assert "human" not in headline(data).results
+    assert headline(data).normalised is None
+
+
+def test_an_unfinished_training_ranks_below_the_finished_ones(tmp_path):
+    data = example()
+    early = trained("i9_s00", 9, 0.99, status="stopped")
+    shown = Page(str(leaderboard(dataclasses.replace(data, candidates=(*data.candidates, early)))))
+    ids = [cell["data-sort"] for cell in shown.all("td") if cell.get("class") == "id"]
+    statuses = {candidate.id: candidate.status for candidate in (*data.candidates, early)}
+    order = [statuses[name] for name in ids]
+    assert order[0] == "trained" and order.index("stopped") > order.count("trained") - 1
+    assert ids.index("i9_s00") == order.index("stopped")
+
+
 def test_failures_are_grouped_by_what_they_have_in_common():
     groups = failures(example().candidates)
     assert [c.id for c in groups["refused", "import"]] == ["i1_s02", "i2_s03"]
@@ -142,7 +162,7 @@ def test_the_page_has_what_a_reader_needs(tmp_path):
         "0.125 in human-normalised score", "Their intervals overlap", "0.910, 0.930, 0.950",
         "Pearson 0.710", "Spearman 0.830",
         "openai: a-model (language model)", "no result within 30 s", "clock decided",
-        "A person's words to iteration 3", "task.horizon", "budget was 1 USD", "270,000",
+        "A person's words to iteration 3", "task.horizon", "budget was 1, in", "270,000",
     ):  # fmt: skip
         assert words in text, words
     rows = page(tmp_path).all("tr")

@@ -9,7 +9,8 @@ from embodied_icrl.reward_search.checks import CheckReport
 from embodied_icrl.reward_search.findings import Finding
 from embodied_icrl.reward_search.records import Candidate
 from embodied_icrl.reward_search.search_config import task_paths
-from embodied_icrl.reward_search.store import Store, open_store, ranked, read_search
+from embodied_icrl.reward_search.selection import ranked
+from embodied_icrl.reward_search.store import Store, open_store, read_search
 from embodied_icrl.runs.run import Run
 from tests.reward_search.small_search import config
 

@@ -20,8 +20,8 @@ from embodied_icrl.reward_search.proposers.term_changes import changed
 from embodied_icrl.reward_search.proposers.term_code import TITLE, Recipe, read, write
 from embodied_icrl.reward_search.proposers.term_draws import Terms
 from embodied_icrl.reward_search.proposers.term_roles import find_roles
-from embodied_icrl.reward_search.records import Answer, Parent, Request
-from embodied_icrl.reward_search.reflection import RESERVED, reflect
+from embodied_icrl.reward_search.records import CURVES, Answer, Parent, Request
+from embodied_icrl.reward_search.reflection import reflect
 from embodied_icrl.reward_search.static_check import check_source
 
 MAX_GIVEN_COMPONENTS = 20  # of a reward that terms are added to
@@ -91,7 +91,7 @@ class TermsProposer:
         recipe = read(parent.source, self._fields)
         if recipe is not None:
             return changed(recipe, reflection, terms)
-        components = [name for name in parent.curves if name not in RESERVED]
+        components = [name for name in parent.curves if name not in CURVES]
         if TITLE in parent.source or len(components) > MAX_GIVEN_COMPONENTS:
             return None
         added = tuple(terms.any_term() for _ in range(int(terms.rng.integers(1, 3))))
