@@ -135,12 +135,18 @@ def task_node(task: Task) -> dict[str, Any]:
     return to_dict(task, target=True)
 
 
-def task_paths(task: Task) -> tuple[str, ...]:
-    """Directories outside the package where a task's module lies; none for the package's own."""
+def task_file(task: Task) -> Path | None:
+    """The file of a task's module; None for the package's own tasks."""
     name = type(task).__module__
     package = __name__.partition(".")[0]
     file = getattr(sys.modules[name], "__file__", None)
-    if name.partition(".")[0] == package or file is None:
+    return None if name.partition(".")[0] == package or file is None else Path(file).resolve()
+
+
+def task_paths(task: Task) -> tuple[str, ...]:
+    """Directories outside the package where a task's module lies; none for the package's own."""
+    file = task_file(task)
+    if file is None:
         return ()
-    depth = name.count(".") + (Path(file).name == "__init__.py")
-    return (str(Path(file).resolve().parents[depth]),)
+    depth = type(task).__module__.count(".") + (file.name == "__init__.py")
+    return (str(file.parents[depth]),)

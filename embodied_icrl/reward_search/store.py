@@ -3,6 +3,7 @@
 config.yaml                 every key of the configuration, defaults filled
 transcript.jsonl            every question and answer, see `embodied_icrl.reward_search.transcript`
 accounting.json             tokens and money spent
+task.json                   hash of the code of a task of one's own
 iterations.json             the iterations begun, with a person's words for each
 candidates/ID/              answer.md, reward.py, checks.json, candidate.json, seed_K/
 baselines/ID/               the same for the rewards that the task brings along
@@ -29,7 +30,12 @@ from embodied_icrl.common.files import atomic_write_json, atomic_write_text
 from embodied_icrl.reward_search.checks import CheckReport
 from embodied_icrl.reward_search.findings import parse_finding
 from embodied_icrl.reward_search.records import BASELINES, Candidate
-from embodied_icrl.reward_search.search_config import FREE_KEYS, GROWING_KEYS, SearchConfig
+from embodied_icrl.reward_search.search_config import (
+    FREE_KEYS,
+    GROWING_KEYS,
+    SearchConfig,
+    task_file,
+)
 from embodied_icrl.reward_search.selection import ranked
 from embodied_icrl.runs.run import Run, load_run, open_run, run_errors
 
@@ -184,8 +190,9 @@ def open_store(config: SearchConfig) -> Store:
     """Make the directory of a search, or open an existing one to go on with it.
 
     Raises:
-        RunError: it exists or doesn't, against `resume`; it was made with other settings; another
-            search is writing to it; or it can't be written.
+        RunError: it exists or doesn't, against `resume`; it was made with other settings, or with
+            other code of a task of one's own; another search is writing to it; or it can't be
+            written.
     """
     folder = config.folder
     if not (folder / "config.yaml").is_file():
@@ -202,7 +209,26 @@ def open_store(config: SearchConfig) -> Store:
         growing=GROWING_KEYS,
         fill_defaults=lambda stored: to_dict(build(stored, SearchConfig)),
     )
-    return Store(run)
+    store = Store(run)
+    try:
+        _hold_task_code(store, config)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _hold_task_code(store: Store, config: SearchConfig) -> None:
+    """Refuse to go on with another version of a task of one's own: its numbers would be mixed."""
+    file = task_file(config.task)
+    if file is None:
+        return
+    path, data = store.path / "task.json", {"code": _digest(file.read_text(encoding="utf-8"))}
+    if read_json(path) not in (None, data):
+        raise RunError(
+            f"{file} has changed since the search in {store.path} began; choose another run="
+        )
+    store.write_json(path, data)
 
 
 def read_search(path: str | Path) -> tuple[Store, SearchConfig]:

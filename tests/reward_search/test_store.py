@@ -103,3 +103,24 @@ def test_where_a_task_of_ones_own_lies(tmp_path, monkeypatch):
     for name in ("tasks", "tasks.mine"):
         task = importlib.import_module(name).Mine()
         assert task_paths(task) == (str((tmp_path / "lab").resolve()),)
+
+
+def test_a_task_of_ones_own_that_was_edited_is_not_mixed_with_its_earlier_version(
+    tmp_path, monkeypatch
+):
+    file = tmp_path / "edited_task.py"
+    file.write_text(
+        "from dataclasses import dataclass\n"
+        "from embodied_icrl.manipulation.planar_reach import PlanarReach\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(PlanarReach):\n"
+        "    pass\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    mine = config(tmp_path / "run", task={"_target_": "edited_task.Mine"})
+    for _ in range(2):
+        open_store(mine).close()
+    file.write_text(file.read_text() + "# another\n")
+    for _ in range(2):  # and the directory isn't left locked
+        with pytest.raises(RunError, match=r"edited_task.py has changed .* choose another run="):
+            open_store(mine)
