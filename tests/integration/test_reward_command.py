@@ -7,15 +7,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from embodied_icrl.cli.errors import exit_status
+from embodied_icrl.cli.main import dispatch
 from tests.reward_search.tasks import CORPUS
 
+pytestmark = pytest.mark.timeout(900)  # every command starts processes
 GOOD = CORPUS / "ordinary" / "helpers_and_typing.py"
 
 
 def reward(*words: str, cwd: Path) -> tuple[int, list[str], str]:
     done = subprocess.run(
         [sys.executable, "-m", "embodied_icrl", "reward", *words],
-        cwd=cwd, capture_output=True, text=True, timeout=170, check=False,
+        cwd=cwd, capture_output=True, text=True, timeout=400, check=False,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     return done.returncode, done.stdout.splitlines(), done.stderr
@@ -52,7 +57,8 @@ def test_check_reads_answers_with_code_blocks(tmp_path):
     ]
 
 
-def test_usage_errors_are_one_line(tmp_path):
+def test_usage_errors_are_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     for words, message in (
         ((), "say what to do"),
         (("check",), "name a file"),
@@ -62,8 +68,9 @@ def test_usage_errors_are_one_line(tmp_path):
         (("new", "my task", "output=."), "lower-case letters"),
         (("new", "json", "output=lab"), "hide a module"),
     ):
-        code, out, err = reward(*words, cwd=tmp_path)
-        assert (code, out) == (2, []), words
+        code = exit_status(lambda words=words: dispatch(["reward", *words]), debug=False)
+        out, err = capsys.readouterr()
+        assert (code, out) == (2, ""), words
         assert message in err and err.count("\n") == 1, err
 
 

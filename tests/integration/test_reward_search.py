@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from embodied_icrl.cli.errors import exit_status
+from embodied_icrl.cli.main import dispatch
+
 pytestmark = pytest.mark.timeout(900)  # every command starts many processes
 
 TINY = (
@@ -34,7 +37,7 @@ def start(*words: str, cwd: Path) -> subprocess.Popen[str]:
 
 def reward(*words: str, cwd: Path) -> tuple[int, str, str]:
     process = start(*words, cwd=cwd)
-    out, err = process.communicate(timeout=170)
+    out, err = process.communicate(timeout=400)
     return process.returncode, out, err
 
 
@@ -98,12 +101,12 @@ def test_a_file_is_evaluated_and_a_task_of_ones_own_is_searched_and_filmed(tmp_p
 def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
     words = ("search", *TASK, *TINY, "quick.env_steps=2560", "run=a")
     process = start(*words, cwd=tmp_path)
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not list(tmp_path.glob("a/candidates/*/seed_0/stretch_*/work")):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM, err
     assert "the same command goes on from there (a)" in err and "Traceback" not in err
     assert (tmp_path / "a" / "report.html").exists()
@@ -111,7 +114,8 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
     assert {row["status"] for row in board(tmp_path / "a")} == {"trained"}
 
 
-def test_usage_errors_are_one_line(tmp_path):
+def test_usage_errors_are_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     for words, message in (
         (("search",), "name a task: task=NAME"),
         (("search", *TASK, "sample=3"), "did you mean 'samples'"),
@@ -121,7 +125,8 @@ def test_usage_errors_are_one_line(tmp_path):
         (("evaluate", "run=nowhere"), "nowhere"),
         (("evaluate", "nothing.py", *TASK), "nothing.py: No such file"),
     ):
-        code, _, err = reward(*words, cwd=tmp_path)
+        code = exit_status(lambda words=words: dispatch(["reward", *words]), debug=False)
+        err = capsys.readouterr().err
         lines = err.splitlines()
         assert code == 2, (words, err)
         assert message in lines[-1] and lines[-1].startswith("error: "), err

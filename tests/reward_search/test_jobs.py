@@ -35,7 +35,8 @@ from embodied_icrl.reward_search.untrusted_files import (
 from tests.reward_search.trainings import ATTACKS, HONEST, attack, small_job
 
 HERE = available_layers()
-LIMITS = TrainingLimits(memory_mib=800, file_mib=64, disk_mib=64)
+# A busy machine must not fail honest trainings.
+LIMITS = TrainingLimits(start_s=500, stall_s=500, memory_mib=800, file_mib=64, disk_mib=64)
 pytestmark = pytest.mark.timeout(600)  # many processes, on a machine that may be busy
 
 KEYS = attack(

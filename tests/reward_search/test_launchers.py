@@ -206,7 +206,7 @@ def test_jobs_on_a_local_ray_cluster_end_as_they_do_here(tmp_path, cluster):
     there = [small_job(tmp_path / "there"), small_job(tmp_path / "gone", attack(DEAD))]
     first = small_job(tmp_path / "two", last_step=128, checkpoints=(128,))
     second = small_job(tmp_path / "two", first_step=128, checkpoints=(256,))
-    limits = TrainingLimits(memory_mib=800)
+    limits = TrainingLimits(start_s=500, stall_s=500, memory_mib=800)
     expected = LocalLauncher(2, limits).run(here)
     done, seen = [], []
     launcher = RayLauncher(2, limits)

@@ -61,7 +61,7 @@ def alive(pid: int) -> bool:
     return status.exists() and status.read_text().split()[2] != "Z"
 
 
-def wait_for(condition, seconds: float = 20.0) -> None:
+def wait_for(condition, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -16,6 +16,7 @@ from embodied_icrl.reward_search.loading import load_reward
 LIMIT_S = 20e-6
 
 
+@pytest.mark.slow  # it asks how fast this machine is
 @pytest.mark.parametrize("task", [PlanarReach(), PlanarPush(), ValveTurn()], ids=lambda t: t.name)
 def test_a_call_costs_at_most_twenty_microseconds(task):
     layout = StateLayout(task.fields)
