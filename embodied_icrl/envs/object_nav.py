@@ -20,10 +20,11 @@ from embodied_icrl.envs.object_nav_oracle import Oracle
 from embodied_icrl.envs.object_nav_render import Explored, render_house
 from embodied_icrl.houses.generate import SPLITS
 from embodied_icrl.simulators.base import ArraySpec, Simulator
+from embodied_icrl.simulators.poses import eyes
 
 _FINE = 2**31
-# How far beyond the reference camera's field of view a middle may lie whose object it still sees.
-_EDGE = np.radians(15.0)
+# Objects reach no farther than this from their middle, metres.
+_EXTENT = 0.75
 
 
 class ObjectNav(BatchedTrialEnv):
@@ -115,8 +116,10 @@ class ObjectNav(BatchedTrialEnv):
         self._action_stops = np.array([name == "stop" for name in config.actions])
         limits = np.radians([config.tilt_lowest, config.tilt_start, config.tilt_highest])
         self._lowest, self._tilt_start, self._highest = limits
-        edge = np.radians(config.reference_camera.fov / 2) + _EDGE
-        self._edge_cosine = np.cos(min(edge, np.pi))
+        # From the middle of the reference camera's picture to its corners.
+        camera = config.reference_camera
+        diagonal = np.hypot(1.0, camera.height / camera.width)
+        self._corner = np.arctan(np.tan(np.radians(camera.fov) / 2) * diagonal)
 
     def _make_arrays(self, specs: Mapping[str, ArraySpec]) -> None:
         n = self.num_envs
@@ -127,8 +130,8 @@ class ObjectNav(BatchedTrialEnv):
         self._explored: dict[int, Explored] = {}
         self._trial_key = np.zeros(n, dtype=np.uint64)
         self._target = np.zeros(n, dtype=np.int64)
-        # Middles (x, z) of the instances that are asked for; infinite where there are fewer.
-        self._middles = np.full((n, 1, 2), np.inf)
+        # Middles of the instances that are asked for; infinite where there are fewer.
+        self._middles = np.full((n, 1, 3), np.inf)
         self._origin = np.zeros((n, 3))  # x, z and yaw of the trial's first pose
         self._hits = np.zeros(n, dtype=np.int64)
         self._touch = np.zeros(n, dtype=bool)
@@ -167,20 +170,24 @@ class ObjectNav(BatchedTrialEnv):
         return super().optimal_return()
 
     def may_succeed(self) -> np.ndarray:
-        """Where an instance is near enough and about ahead, so that it may be seen: bool `[env]`.
+        """Where an instance is near enough and may be in the picture: bool `[env]`.
 
         A cheap and necessary condition of `would_succeed`.
         """
-        near, aim, offsets = self._near_instances()
-        distance = np.hypot(offsets[..., 0], offsets[..., 1])
+        near, offsets = self._near_instances()
+        yaw, tilt = self.simulator.yaw, self.simulator.tilt
+        level = np.cos(tilt)
+        aim = np.stack([-np.sin(yaw) * level, np.sin(tilt), -np.cos(yaw) * level], axis=1)
+        distance = np.sqrt((offsets * offsets).sum(axis=-1))
+        spread = np.arcsin(np.minimum(_EXTENT / np.maximum(distance, _EXTENT), 1.0))
         with np.errstate(invalid="ignore"):
-            ahead = (offsets * aim[:, None]).sum(axis=-1) >= self._edge_cosine * distance
-        # An object right below the camera has no bearing to speak of.
-        return np.asarray((near & (ahead | (distance < 0.5))).any(axis=1))
+            along = (offsets * aim[:, None]).sum(axis=-1)
+            seen = along >= np.cos(np.minimum(self._corner + spread, np.pi)) * distance
+        return np.asarray((near & (seen | (distance < _EXTENT))).any(axis=1))
 
     def would_succeed(self, row: int) -> bool:
         """Whether an agent that stopped here would have found what it was asked for."""
-        near, _, _ = self._near_instances()
+        near, _ = self._near_instances()
         house = self.houses[row]
         instances = house.instances_of(int(self._target[row]))
         near_ones = instances[near[row, : len(instances)]]
@@ -189,15 +196,13 @@ class ObjectNav(BatchedTrialEnv):
         camera = self.config.reference_camera
         return self.simulator.shows(row, camera, near_ones, self.config.min_pixels)
 
-    def _near_instances(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Which instances are near enough `[env, instance]`, where the agents look (x, z)
-        `[env, 2]`, and from the cameras to the instances `[env, instance, 2]`."""
-        yaw = self.simulator.yaw
-        aim = np.stack([-np.sin(yaw), -np.cos(yaw)], axis=1)
-        cameras = self.simulator.positions[:, ::2] + self.config.body.camera_ahead * aim
+    def _near_instances(self) -> tuple[np.ndarray, np.ndarray]:
+        """Which instances are near enough, `[env, instance]`, and the ways from the cameras to
+        their middles, `[env, instance, 3]`."""
+        cameras = eyes(self.simulator.positions, self.simulator.yaw, self.config.body)
         offsets = self._middles - cameras[:, None]
-        near = np.hypot(offsets[..., 0], offsets[..., 1]) <= self.config.success_distance
-        return near, aim, offsets
+        near = np.hypot(offsets[..., 0], offsets[..., 2]) <= self.config.success_distance
+        return near, offsets
 
     def render_state(self, index: int) -> RenderState:
         key = (int(self._tasks.ids[index]), int(self._tasks.trials[index]))
@@ -215,6 +220,9 @@ class ObjectNav(BatchedTrialEnv):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         super().set_state(state)
+        # What was seen and learned after that moment is forgotten.
+        self._explored.clear()
+        self._oracle.forget()
         if self._started:
             for row in self._rows:
                 self._aim(int(row))
@@ -283,7 +291,7 @@ class ObjectNav(BatchedTrialEnv):
     def _aim(self, row: int) -> None:
         """Look up where the instances of the target of `row` are."""
         house = self.houses[row]
-        middles = house.centres[house.instances_of(int(self._target[row]))][:, ::2]
+        middles = house.centres[house.instances_of(int(self._target[row]))]
         more = len(middles) - self._middles.shape[1]
         if more > 0:
             pad = ((0, 0), (0, more), (0, 0))

@@ -52,6 +52,10 @@ class Oracle:
         for row in rows:
             self._learned[row] = {}
 
+    def forget(self) -> None:
+        """Forget the dead ends of the running episodes."""
+        self._learned = [{} for _ in self._learned]
+
     def act(self, env: ObjectNav, mask: np.ndarray) -> np.ndarray:
         """Actions `[env]`; rows outside of the mask hold any."""
         actions = np.zeros(env.num_envs, dtype=np.int64)

@@ -110,6 +110,45 @@ def test_stop_by_itself_comes_as_soon_as_the_action_would_succeed():
     pytest.fail("the oracle did not get there")
 
 
+def test_nothing_that_the_reference_camera_sees_is_passed_over():
+    env = CONFIG.build(1)
+    env.reset()
+    middles = env.houses[0].centres[env.houses[0].instances_of(int(env.targets[0]))]
+    rng, shown = np.random.default_rng(0), 0
+    for _ in range(300):
+        # Around the object, with it somewhere near the picture's edge, the camera tilted steeply.
+        bearing, distance = rng.uniform(0, 2 * np.pi), rng.uniform(0.2, 2.2)
+        place = middles[0] + distance * np.array([np.sin(bearing), 0.0, np.cos(bearing)])
+        yaw = bearing + rng.uniform(-2.5, 2.5)
+        tilt = np.radians(rng.choice([-70.0, -52.0, -22.0, 8.0]))
+        env.simulator.place(
+            np.array([0]), np.array([[place[0], 0.0, place[2]]]), np.array([yaw]), np.array([tilt])
+        )
+        if env.would_succeed(0):
+            shown += 1
+            assert env.may_succeed()[0]
+    assert shown > 30
+    env.close()
+
+
+def test_a_restored_oracle_and_map_forget_what_came_after():
+    env = dataclasses.replace(CONFIG, horizon=60).build(1)
+    env.reset()
+    state = env.get_state()
+    before = env.render_state(0).map
+    first = []
+    for _ in range(30):
+        first.append(int(env.oracle_action()[0]))
+        env.step(np.array(first[-1:]) % 3)
+        env.render_state(0)
+    env.set_state(state)
+    np.testing.assert_array_equal(env.render_state(0).map, before)
+    for action in first:
+        assert env.oracle_action()[0] == action
+        env.step(np.array([action]) % 3)
+    env.close()
+
+
 PLAY = """
 import hashlib, numpy as np
 from tests.envs.test_object_nav_mujoco import CONFIG, digest_of_a_play
