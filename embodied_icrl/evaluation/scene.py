@@ -24,6 +24,7 @@ from embodied_icrl.evaluation.canvas import (
 
 PANEL = 400
 MARGIN = 24
+WHITE: Colour = (255, 255, 255)
 _PANEL_TOP = 112
 _STRIP_TOP = _PANEL_TOP + PANEL + 20
 _STRIP_HEIGHT = 196
@@ -148,15 +149,19 @@ def _map(canvas: Canvas, scene: Scene) -> None:
     def place(point: Point) -> Point:
         return left + point[0] * scale, top + point[1] * scale
 
+    # Lines have a white edge, so that they can be seen on floors of every colour.
     for episode in scene.episodes[:-1]:
-        canvas.path([place(p) for p in episode.path], _blend(FAINT, 0.5), 2)
+        canvas.path([place(p) for p in episode.path], WHITE, 5)
+    for episode in scene.episodes[:-1]:
+        canvas.path([place(p) for p in episode.path], FAINT, 2)
     targets = [(place((column, row)), label) for column, row, label in scene.state.targets]
     for centre, _ in targets:
-        canvas.disc(centre, 13, None, (255, 255, 255), 6)
+        canvas.disc(centre, 13, None, WHITE, 6)
         canvas.disc(centre, 12, None, GREEN, 4)
     path = [place(p) for p in scene.episodes[-1].path]
+    canvas.path(path, WHITE, 7)
     canvas.path(path, BLUE, 4)
-    canvas.disc(path[0], 5, (255, 255, 255), BLUE)
+    canvas.disc(path[0], 5, WHITE, BLUE)
     for centre, label in targets:
         if label:
             _label(canvas, centre, label, box)
@@ -171,21 +176,19 @@ def _label(canvas: Canvas, centre: Point, label: str, box: tuple[int, int, int, 
     place = (x + 17, y) if right else (x - 17, y)
     anchor = "lm" if right else "rm"
     bounds = canvas.draw.textbbox(place, label, font=font(14, True), anchor=anchor)
-    canvas.draw.rectangle(
-        (bounds[0] - 3, bounds[1] - 2, bounds[2] + 3, bounds[3] + 2), fill=(255, 255, 255)
-    )
+    canvas.draw.rectangle((bounds[0] - 3, bounds[1] - 2, bounds[2] + 3, bounds[3] + 2), fill=WHITE)
     canvas.text(place, label, size=14, bold=True, colour=GREEN, anchor=anchor)
 
 
 def _agent(canvas: Canvas, centre: Point, heading: float | None) -> None:
     """A disc, or an arrow head that points to ``heading`` (radians clockwise from up)."""
     if heading is None:
-        canvas.disc(centre, 10, BLUE, (255, 255, 255))
+        canvas.disc(centre, 10, BLUE, WHITE)
         return
     x, y = centre
     corners = [(0.0, 20.0), (2.45, 16.0), (pi, 7.0), (-2.45, 16.0)]
     shape = [(x + r * sin(heading + angle), y - r * cos(heading + angle)) for angle, r in corners]
-    canvas.draw.polygon(shape, fill=BLUE, outline=(255, 255, 255), width=2)
+    canvas.draw.polygon(shape, fill=BLUE, outline=WHITE, width=2)
 
 
 def _attention(canvas: Canvas, view: AttentionView) -> None:
