@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -33,7 +32,7 @@ from embodied_icrl.simulators.motion import SLACK, Movers
 from embodied_icrl.simulators.poses import eyes, vertical_fov, views
 from embodied_icrl.simulators.rays import RayCaster
 from embodied_icrl.simulators.scene import Scene, build_scene
-from embodied_icrl.simulators.sight import shows, visible_pixels
+from embodied_icrl.simulators.sight import in_sight, shows, visible_pixels
 from embodied_icrl.simulators.ways import steepest
 
 _MAP_SCALE = 60.0
@@ -44,7 +43,7 @@ class MujocoConfig:
     """The MuJoCo backend."""
 
     refine: int = option(2, "distances: grid points per 0.05 m; more is more exact and slower")
-    kept_houses: int = option(64, "compiled houses kept in memory for the next load")
+    kept_houses: int = option(16, "compiled houses kept in memory for the next load")
     kept_uploads: int = option(32, "houses kept in graphics memory, with camera sensors")
     check_houses: bool = option(False, "check every house before it is used; files always are")
 
@@ -99,8 +98,6 @@ class MujocoSimulator(Simulator):
         self._movers = Movers(num_envs, body.radius - SLACK)
         self._scenes: List[Optional[Scene]] = [None] * num_envs
         self._kept: OrderedDict[HouseSpec, Scene] = OrderedDict()
-        self._coming: Dict[HouseSpec, Future[Scene]] = {}
-        self._builder: Optional[ThreadPoolExecutor] = None
         self._goals: List[List[np.ndarray]] = [[] for _ in range(num_envs)]
         self._fields = np.zeros((num_envs, 1, 1), dtype=np.float32)
         self._field_goal = np.full(num_envs, -1)
@@ -114,22 +111,11 @@ class MujocoSimulator(Simulator):
         keys = sorted(found, key=lambda key: order[key if key in order else key.rsplit(".", 1)[0]])
         return {key: found[key] for key in keys}
 
-    def prefetch(self, scene: Any) -> None:
-        """Begin to build a house in the background; its `load` then waits for the rest only."""
-        spec = _house(scene)
-        if spec in self._kept or spec in self._coming:
-            return
-        if self._builder is None:
-            self._builder = ThreadPoolExecutor(1, thread_name_prefix="house")
-        self._coming[spec] = self._builder.submit(self._build, spec)
-
     def load(self, row: int, scene: Any) -> None:
         spec = _house(scene)
         built = self._kept.get(spec)
         if built is None:
-            coming = self._coming.pop(spec, None)
-            built = self._build(spec) if coming is None else coming.result()
-            self._kept[spec] = built
+            built = self._kept[spec] = self._build(spec)
         self._kept.move_to_end(spec)
         while len(self._kept) > self.config.kept_houses:
             self._kept.popitem(last=False)
@@ -186,7 +172,7 @@ class MujocoSimulator(Simulator):
 
     def in_sight(self, row: int, instance: int, points: np.ndarray) -> np.ndarray:
         points = np.ascontiguousarray(points, dtype=np.float64)
-        return self._scene(row).sight(instance, points, self.body).copy()
+        return in_sight(self._scene(row), instance, points, self.body)
 
     def place(
         self, rows: np.ndarray, positions: np.ndarray, yaw: np.ndarray, tilt: np.ndarray
@@ -282,10 +268,6 @@ class MujocoSimulator(Simulator):
         return ray_picture(scene.model, camera, width, height)
 
     def close(self) -> None:
-        if self._builder is not None:
-            self._builder.shutdown(wait=True, cancel_futures=True)
-            self._builder = None
-        self._coming.clear()
         self._cameras.close()
 
 

@@ -27,7 +27,6 @@ from embodied_icrl.simulators.ground import Ground, build_ground
 
 # Sets of goals whose distances a house remembers.
 _KEPT_FIELDS = 4
-_KEPT_SIGHTS = 256
 
 
 @dataclass(frozen=True)
@@ -53,9 +52,6 @@ class Scene:
     owners: np.ndarray
     boxes: np.ndarray
     _fields: OrderedDict[bytes, np.ndarray] = field(default_factory=OrderedDict, repr=False)
-    _sights: OrderedDict[Tuple[int, bytes], np.ndarray] = field(
-        default_factory=OrderedDict, repr=False
-    )
 
     def fields(self, goals: Sequence[np.ndarray]) -> np.ndarray:
         """Distance fields of goals `[point, 3]` each, computed once: `[goal, row, column]`."""
@@ -63,23 +59,10 @@ class Scene:
         if key not in self._fields:
             flat = [goal[:, ::2] for goal in goals]
             self._fields[key] = distance_fields(self.ground.fine, self.ground.fine_region, flat)
-        return _newest(self._fields, key, _KEPT_FIELDS)
-
-    def sight(self, instance: int, points: np.ndarray, body: AgentBody) -> np.ndarray:
-        """`sight.in_sight`, remembered."""
-        from embodied_icrl.simulators.sight import in_sight
-
-        key = (instance, points.tobytes())
-        if key not in self._sights:
-            self._sights[key] = in_sight(self, instance, points, body)
-        return _newest(self._sights, key, _KEPT_SIGHTS)
-
-
-def _newest(kept: OrderedDict[Any, np.ndarray], key: Any, most: int) -> np.ndarray:
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
-    return kept[key]
+        self._fields.move_to_end(key)
+        while len(self._fields) > _KEPT_FIELDS:
+            self._fields.popitem(last=False)
+        return self._fields[key]
 
 
 def build_scene(
