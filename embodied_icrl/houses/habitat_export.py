@@ -16,7 +16,7 @@ import numpy as np
 from embodied_icrl.common.files import atomic_write_bytes, atomic_write_json, atomic_write_text
 from embodied_icrl.houses.catalogue import FLOOR_ID, SEMANTIC_IDS, WALL_ID
 from embodied_icrl.houses.frames import house_quaternion
-from embodied_icrl.houses.glb import Surface, glb_bytes
+from embodied_icrl.houses.glb import Surface, glb_bytes, srgb_to_linear
 from embodied_icrl.houses.models import item_surfaces, tint_of
 from embodied_icrl.houses.spec import HouseObject, HouseSpec, Item
 from embodied_icrl.houses.stage import box_triangles, stage_boxes
@@ -68,7 +68,8 @@ def _write_stage(spec: HouseSpec, folder: Path) -> None:
     labels = []
     for kind, colour in SEMANTIC_COLOURS.items():
         triangles = [box_triangles(box.low, box.high) for box in boxes if box.kind == kind]
-        r, g, b = (value / 255 for value in colour)
+        # Vertex colours are linear light to Habitat, and the list of labels is not.
+        r, g, b = srgb_to_linear([value / 255 for value in colour])
         labels.append(Surface(kind, (r, g, b), np.concatenate(triangles)))
     data = glb_bytes(labels, spec.name, linear=False, vertex_colours=True)
     atomic_write_bytes(folder / f"{spec.name}.semantic.glb", data)

@@ -14,7 +14,7 @@ import secrets
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Tuple, Union
+from typing import Any, Callable, Tuple
 
 import embodied_icrl
 from embodied_icrl.common.errors import AssetError
@@ -24,7 +24,8 @@ from embodied_icrl.houses.json_io import house_text
 from embodied_icrl.houses.spec import HouseError, HouseSpec
 from embodied_icrl.simulators.scenes import HabitatScene, PlacedObject
 
-Scene = Union[HouseSpec, HabitatScene]
+# Of the exported files; another one, and houses are exported again.
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _house_files(spec: HouseSpec, cache: Path) -> SceneFiles:
             contents.append(hashlib.sha256(Path(path).read_bytes()).hexdigest())
         except OSError as error:
             raise HouseError(f"house {spec.name}: can't read the model {path} ({error})") from error
-    key = _digest(house_text(spec), contents, embodied_icrl.__version__)
+    key = _digest(house_text(spec), contents, embodied_icrl.__version__, _VERSION)
     folder = cache / "houses" / key
 
     def write(place: Path) -> None:

@@ -112,7 +112,9 @@ def test_stage_semantics_have_a_colour_per_label(exported: tuple[Path, HouseSpec
     found = set()
     for primitive in document["meshes"][0]["primitives"]:
         colours = values(document, primitive["attributes"]["COLOR_0"], binary)
-        found |= {tuple(int(x) for x in row[:3]) for row in np.unique(colours, axis=0)}
+        for row in np.unique(colours, axis=0):
+            # Habitat takes vertex colours for linear light.
+            found.add(tuple(round(255 * x) for x in linear_to_srgb(row[:3] / 255)))
     assert found == set(labels)
     assert read(root / "semantics" / "ids.json") == SEMANTIC_IDS
 
