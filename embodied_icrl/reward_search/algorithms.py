@@ -19,6 +19,22 @@ ACTION_NOISE = 0.1  # of TD3, which explores by nothing else; actions lie in [-1
 _HIDDEN = {"ppo": (64, 64), "sac": (256, 256), "td3": (400, 300), "tqc": (256, 256)}
 _ACTIVATION = {"ppo": "tanh", "sac": "relu", "td3": "relu", "tqc": "relu"}
 ACTIVATIONS = ("tanh", "relu", "elu")
+# Keywords of the constructors that can be set: a mistake must be found before the last training.
+_OFF_POLICY = (
+    "learning_rate", "buffer_size", "learning_starts", "batch_size", "tau", "gamma", "train_freq",
+    "gradient_steps", "action_noise", "n_steps", "stats_window_size", "policy_kwargs",
+)  # fmt: skip
+_ENTROPY = ("ent_coef", "target_update_interval", "target_entropy")
+KEYS: Mapping[str, tuple[str, ...]] = {
+    "ppo": (
+        "learning_rate", "n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "clip_range",
+        "clip_range_vf", "normalize_advantage", "ent_coef", "vf_coef", "max_grad_norm",
+        "target_kl", "stats_window_size", "policy_kwargs",
+    ),
+    "sac": (*_OFF_POLICY, *_ENTROPY),
+    "td3": (*_OFF_POLICY, "policy_delay", "target_policy_noise", "target_noise_clip"),
+    "tqc": (*_OFF_POLICY, *_ENTROPY, "top_quantiles_to_drop_per_net"),
+}  # fmt: skip
 _OURS = (
     "policy", "env", "device", "seed", "verbose", "tensorboard_log", "optimize_memory_usage",
     "replay_buffer_class", "replay_buffer_kwargs", "rollout_buffer_class", "rollout_buffer_kwargs",
@@ -100,8 +116,9 @@ def completed(algorithm: str, hyperparameters: Mapping[str, Any], n_envs: int) -
     for key in hyperparameters:
         if key in _OURS:
             raise ConfigError(f"hyperparameters.{key} can't be set: the training sets it")
-    if hyperparameters.get("use_sde"):
-        raise ConfigError("hyperparameters.use_sde: state-dependent exploration isn't supported")
+        if key not in KEYS[algorithm]:
+            advice = suggest(key, list(KEYS[algorithm]))
+            raise ConfigError(f"hyperparameters.{key}: {algorithm} has no such key; {advice}")
     if algorithm == "ppo":
         return {"n_steps": max(1, ROLLOUT_STEPS // n_envs), **hyperparameters}
     noise = {"action_noise": ACTION_NOISE} if algorithm == "td3" else {}

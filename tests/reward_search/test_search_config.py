@@ -34,6 +34,7 @@ def test_the_yaml_has_every_key_with_the_default_of_the_class():
         ({"checkpoints": 2}, "checkpoints=4 or more, or racing.kind=none"),
         ({"quick": {"hyperparameters": {"seed": 1}}}, "hyperparameters.seed can't be set"),
         ({"full": {"env_steps": 0}}, "0 steps"),
+        ({"full": {"hyperparameters": {"lr": 3}}}, "hyperparameters.lr: ppo has no such key"),
         ({"proposer": REPLAY}, "proposer.transcript=nowhere.jsonl"),
         ({"init": "nowhere.py"}, "init=nowhere.py: No such file"),
         ({"feedback_file": "nowhere.txt"}, "feedback_file=nowhere.txt: No such file"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import time
 from dataclasses import replace
@@ -15,6 +16,8 @@ from safetensors.numpy import load_file
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.reward_search import training_child
 from embodied_icrl.reward_search.algorithms import (
+    _OURS,
+    KEYS,
     actor_shape,
     completed,
     rollout_steps,
@@ -220,6 +223,15 @@ def test_rollouts_and_defaults():
     assert completed("td3", {}, 1)["action_noise"] > 0
     with pytest.raises(ConfigError, match="ppo"):
         actor_shape("pp", {})
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_what_can_be_set_is_what_the_algorithm_takes(algorithm):
+    taken = set(inspect.signature(training_child._ALGORITHMS[algorithm].__init__).parameters)
+    ours = {"self", "_init_setup_model", "use_sde", "sde_sample_freq", "use_sde_at_warmup", *_OURS}
+    assert set(KEYS[algorithm]) == taken - ours
+    with pytest.raises(ConfigError, match="hyperparameters.learning_rat: .*'learning_rate'"):
+        completed(algorithm, {"learning_rat": 1.0}, 1)
 
 
 def test_metered_reward_passes_through_what_is_right():
