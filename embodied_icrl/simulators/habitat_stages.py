@@ -17,6 +17,9 @@ from embodied_icrl.simulators.habitat_files import (
 from embodied_icrl.simulators.habitat_ground import NavGround
 from embodied_icrl.simulators.habitat_world import Rig, World, device_number, habitat
 
+# The climb that makes up for a rug, in cells.
+_RUG = 1.5
+
 
 class Stage:
     """A loaded scene.
@@ -81,8 +84,9 @@ class Stages:
         try:
             lights = self._lights(scene)
             world.enter(scene, files, self.rigs, self._categories, self._names, lights)
-            self._find_ways(world, files)
-            ground = NavGround(world.pathfinder, isinstance(scene, HouseSpec), files.name)
+            level = isinstance(scene, HouseSpec)
+            self._find_ways(world, files, level)
+            ground = NavGround(world.pathfinder, level, files.name)
         except BaseException:
             self._spare.append(world)
             raise
@@ -109,10 +113,15 @@ class Stages:
             return "none" if isinstance(scene, HouseSpec) else "scene"
         return str(self._config.lights)
 
-    def _find_ways(self, world: World, files: SceneFiles) -> None:
-        """Give the scene its navigation mesh, from the cache if it is there."""
+    def _find_ways(self, world: World, files: SceneFiles, level: bool) -> None:
+        """Give the scene its navigation mesh, from the cache if it is there.
+
+        On a level floor the agent climbs rugs only: what else it could drive over is an obstacle in
+        houses, such as a pair of shoes.
+        """
         config, body = self._config, self._body
-        shape = (body.radius, body.height, body.max_climb)
+        climb = min(body.max_climb, _RUG * config.cell_height) if level else body.max_climb
+        shape = (body.radius, body.height, climb)
         cells = (config.cell_size, config.cell_height, config.max_slope)
         path = navmesh_path(self._cache, files.key, shape, cells)
         if path.exists() and world.pathfinder.load_nav_mesh(str(path)):
