@@ -156,6 +156,9 @@ def print_report(report: Mapping[str, Any], paths: Sequence[Path]) -> None:
             cells = [_interval(third) for third in thirds]
             row = (context, metric, *cells, *map(_number, references))
             table.add_row(*map(escape, row))
+    # A table that is cut would lose numbers; a narrow terminal folds the lines instead.
+    whole = console.measure(table, options=console.options.update(max_width=1000)).maximum
+    console.width = max(console.width, whole)
     console.print(table)
     console.print("first and last third of a trial's episodes: mean and 95% interval")
     if report["longer_than_training"]:

@@ -9,7 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from embodied_icrl.cli.compose import compose
-from embodied_icrl.cli.evaluate import EvaluateConfig, env_name, run_evaluate
+from embodied_icrl.cli.evaluate import EvaluateConfig, env_name, print_report, run_evaluate
 from embodied_icrl.cli.video import VideoCommandConfig, run_video
 from embodied_icrl.common.config import describe
 from embodied_icrl.common.errors import ConfigError, RunError
@@ -130,3 +130,21 @@ def test_environment_changes_in_file_names():
     assert env_name({}) == ""
     assert env_name({"n_rooms": [2, 4], "a": "x/y"}) == "n_rooms__2__4_-a_x_y"
     assert env_name({"_target_": "m.n.DarkroomConfig"}) == "target_Darkroom"
+
+
+def test_the_table_of_many_references_loses_no_number_in_a_narrow_window(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    third = {"mean": -0.1234, "low": -0.2345, "high": -0.0123}
+    names = ("random", "frontier", "frontier_map", "oracle")
+    report = {
+        "experiment": "a_run", "checkpoint": "step_1", "split": "test", "context": "full",
+        "metrics": {"distance_to_goal": {}}, "longer_than_training": False,
+        "references": {name: {"distance_to_goal": 1.23} for name in names},
+        "first_third": {"distance_to_goal": third}, "last_third": {"distance_to_goal": third},
+    }  # fmt: skip
+    print_report(report, [])
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    assert "distance_to_goal" in printed
+    assert printed.count("-0.123 [-0.234, -0.0123]") == 2
+    assert all(name in printed for name in names)
