@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +46,14 @@ def run_video(node: Any) -> None:
     config = build(rest, VideoConfig)
     env_config = trained.env_config if trained else _env_config(env)
     title = f"{trained.experiment}, {trained.checkpoint}" if trained else ""
+    notes: set[str] = set()
     for trial in range(config.trial, config.trial + command.n_trials):
         path = _path(command, config, trained, trial, env_name(env))
         of_trial = dataclasses.replace(config, trial=trial)
         policy = trained.policy if trained else None
-        print(record_trial(policy, env_config, path, of_trial, title=title))
+        print(record_trial(policy, env_config, path, of_trial, title=title, say=notes.add))
+    for note in sorted(notes):
+        print(f"what the agent sees: {note}", file=sys.stderr)
 
 
 def _env_config(env: Mapping[str, Any]) -> Any:

@@ -138,6 +138,7 @@ class RenderState:
             from up, or None where the agent faces nowhere.
         targets: column, row and label of each target of this episode, in pixels of `map`.
         target_label: what the agent is asked for, "" if it isn't told.
+        note: a line for people about how `agent_view` was made, "" if there is nothing to say.
     """
 
     agent_view: np.ndarray
@@ -145,6 +146,7 @@ class RenderState:
     pose: tuple[float, float, float | None]
     targets: list[tuple[float, float, str]] = field(default_factory=list)
     target_label: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -115,10 +115,12 @@ def render_house(env: ObjectNav, row: int, explored: Explored) -> RenderState:
         (position[2] - above.z0) * above.scale,
         -yaw,
     )
+    view = simulator.picture(row, VIEW_SIZE, VIEW_SIZE, VIEW_ANGLE)
     return RenderState(
-        agent_view=simulator.picture(row, VIEW_SIZE, VIEW_SIZE, VIEW_ANGLE),
+        agent_view=view,
         map=explored.shaded(),
         pose=(float(pose[0]), float(pose[1]), pose[2]),
         targets=[(float(x), float(z), label) for x, z, label in targets],
         target_label=env.categories[target].replace("_", " "),
+        note=simulator.picture_note,
     )

@@ -74,6 +74,7 @@ def record_trial(
     *,
     title: str = "",
     on_frame: Callable[[], None] | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Path:
     """Films one trial; the policy does what it does in an evaluation with the same seed.
 
@@ -82,6 +83,7 @@ def record_trial(
         path: of the MP4.
         title: stands at the top, e.g. experiment and checkpoint.
         on_frame: called after each environment step.
+        say: takes a line about the pictures of the agent's view, if there is one.
 
     Raises:
         ConfigError: the environment draws no pictures, has no oracle, or doesn't fit the policy.
@@ -108,6 +110,8 @@ def record_trial(
         )
         run_trials(env, film, np.array([config.trial]), length)
         film.finish()
+        if say is not None and film.state.note:
+            say(film.state.note)
     return Path(path)
 
 

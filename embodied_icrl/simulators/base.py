@@ -135,6 +135,8 @@ class Simulator(abc.ABC):
         positions: float64 `[env, 3]`, middle of the agent's base. Read only, as are the next three.
         yaw, tilt: float64 `[env]`.
         collided: bool `[env]`, whether the last `forward` was cut short or deflected.
+        picture_note: "" or, where `picture` is only a makeshift, a line that says how to get a
+            better one.
     """
 
     num_envs: int
@@ -145,6 +147,7 @@ class Simulator(abc.ABC):
     yaw: np.ndarray
     tilt: np.ndarray
     collided: np.ndarray
+    picture_note: str = ""
 
     @abc.abstractmethod
     def observation_specs(self) -> Dict[str, ArraySpec]:

@@ -72,10 +72,6 @@ class MujocoSimulator(Simulator):
         body: of the agents.
         config: of the backend.
 
-    Attributes:
-        picture_note: "" or, where `picture` has to draw from rays, one line that says how to get a
-            rendered one.
-
     Raises:
         ConfigError: a sensor that this backend doesn't know or can't make.
         MissingDependencyError: a camera sensor, and no OpenGL library.
@@ -91,7 +87,6 @@ class MujocoSimulator(Simulator):
         self.positions = np.zeros((num_envs, 3))
         self.yaw, self.tilt = np.zeros(num_envs), np.zeros(num_envs)
         self.collided = np.zeros(num_envs, dtype=bool)
-        self.picture_note = ""
         n_classes = FIRST_CATEGORY + len(self.categories)
         self._rays = RayCaster(num_envs, self.sensors, len(self.categories), n_classes)
         self._cameras = Cameras(self.sensors, n_classes, config.kept_uploads)

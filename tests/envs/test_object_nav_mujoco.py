@@ -245,6 +245,15 @@ def test_an_explorer_needs_rays():
     assert dataclasses.replace(CONFIG, sensors={}).baselines(2) == {}
 
 
+def test_pictures_drawn_from_rays_come_with_a_line_about_better_ones(monkeypatch):
+    monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    env = CONFIG.build(1)
+    env.reset()
+    assert "apt-get install" in env.render_state(0).note
+    env.close()
+
+
 def test_what_has_been_seen_grows_within_a_trial_and_is_forgotten_after_it():
     env = CONFIG.build(1)
     env.reset()
