@@ -13,6 +13,7 @@ from embodied_icrl.reward_search.jobs import weights_file
 from embodied_icrl.reward_search.plans import final_plan
 from embodied_icrl.reward_search.records import Candidate, FitnessPoint
 from embodied_icrl.reward_search.rounds import Entry, Plan, Rounds
+from embodied_icrl.reward_search.sandbox import Limits
 from embodied_icrl.reward_search.search_config import SearchConfig
 from embodied_icrl.reward_search.selection import select
 
@@ -56,11 +57,12 @@ def evaluate_reward(
     rounds.train([], plan, [entry], told=lambda candidate: None)
     if entry.candidate.status != "trained":
         raise TrainingError(f"{candidate.id}: {entry.candidate.reason}")
-    points = tuple(_measure(plan, entry, k, episodes) for k in range(len(plan.seeds)))
+    limits = config.limits.evaluation(episodes)
+    points = tuple(_measure(plan, entry, k, episodes, limits) for k in range(len(plan.seeds)))
     return Evaluation(points, entry.env_steps)
 
 
-def _measure(plan: Plan, entry: Entry, k: int, episodes: int) -> FitnessPoint:
+def _measure(plan: Plan, entry: Entry, k: int, episodes: int, limits: Limits) -> FitnessPoint:
     last = plan.rungs[-1]
     job = plan.job(entry, k, 0, last)
     points, reason, _ = evaluate_weights(
@@ -70,6 +72,7 @@ def _measure(plan: Plan, entry: Entry, k: int, episodes: int) -> FitnessPoint:
         hyperparameters=job.hyperparameters,
         episodes=episodes,
         task_paths=job.task_paths,
+        limits=limits,
     )
     if reason is not None:
         raise TrainingError(f"{entry.candidate.id}, seed {k}: {reason}")

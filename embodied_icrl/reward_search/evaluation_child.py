@@ -36,8 +36,8 @@ def evaluate_weights(
     algorithm: str,
     hyperparameters: Mapping[str, Any],
     episodes: int,
+    limits: Limits,
     task_paths: Sequence[str] = (),
-    limits: Limits | None = None,
     layers: Layers | None = None,
     on_poll: Any = None,
 ) -> tuple[tuple[FitnessPoint, ...], str | None, bool]:

@@ -91,6 +91,10 @@ class TrainingLimits:
             file_mib=self.file_mib,
         )
 
+    def evaluation(self, episodes: int) -> Limits:
+        """For a child that measures policies in so many episodes, all of them together."""
+        return self.training(1000 * episodes)  # no episode of a task is much longer than that
+
 
 def run_job(
     job: Job,
@@ -182,7 +186,6 @@ def _train(
 def _evaluate(
     job: Job, weights: Mapping[int, str], limits: TrainingLimits, layers: Layers, watch: _Watch
 ) -> tuple[tuple[FitnessPoint, ...], str | None, bool]:
-    steps = 1000 * job.episodes * len(weights)  # no episode of a task is much longer than that
     return evaluate_weights(
         weights,
         task=job.task,
@@ -190,7 +193,7 @@ def _evaluate(
         hyperparameters=job.hyperparameters,
         episodes=job.episodes,
         task_paths=job.task_paths,
-        limits=limits.training(steps),
+        limits=limits.evaluation(job.episodes * len(weights)),
         layers=layers,
         on_poll=watch.stop_only,
     )

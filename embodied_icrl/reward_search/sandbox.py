@@ -78,14 +78,14 @@ class Limits:
     """What a child may use.
 
     Attributes:
-        wall_s: seconds from start to end.
+        wall_s: seconds from start to end; more than of processor time, as machines may be busy.
         cpu_s: seconds of processor time.
         memory_mib: resident memory of the child, and private memory asked for.
         file_mib: size of any file that it writes.
         processes: of its user in all; seccomp allows it no new one at all.
     """
 
-    wall_s: float = 30.0
+    wall_s: float = 90.0
     cpu_s: int = 30
     memory_mib: int = 1024
     file_mib: int = 8

@@ -330,6 +330,8 @@ def test_a_folder_that_the_other_user_can_not_enter_is_an_error_that_says_so(tmp
 def test_limits_grow_with_the_steps():
     small, large = TrainingLimits().training(1_000), TrainingLimits().training(1_000_000)
     assert small.wall_s < large.wall_s and small.cpu_s < large.cpu_s
+    few, many = TrainingLimits().evaluation(1), TrainingLimits().evaluation(200)
+    assert few.cpu_s >= 60 and many.cpu_s - few.cpu_s >= 199 * 10
     with pytest.raises(ConfigError, match="stall_s"):
         TrainingLimits(stall_s=0)
 
