@@ -55,7 +55,7 @@ class Stages:
         self._cache = cache_folder(config.cache)
         self._stages: Dict[str, Stage] = {}
         self._spare: List[World] = []
-        self._born = self._loads = 0
+        self._loads = 0
 
     def files(self, scene: Any) -> SceneFiles:
         """Where the files of a scene are; see `scene_files`."""
@@ -94,19 +94,16 @@ class Stages:
         return self._stages[files.key]
 
     def close(self) -> None:
-        """Close every simulator, the youngest first: they may share a graphics context."""
-        worlds = [*(stage.world for stage in self._stages.values()), *self._spare]
-        for world in sorted(worlds, key=lambda one: -one.born):
+        """Close every simulator."""
+        for world in (*(stage.world for stage in self._stages.values()), *self._spare):
             world.close()
-        self._stages, self._spare = {}, []
-        self._born = self._loads = 0
+        self._stages, self._spare, self._loads = {}, [], 0
 
     def _new_world(self) -> World:
         device = device_number(self._config.gpu)
         maps = self._config.light_maps
         maps = device >= 0 if maps is None else maps
-        self._born += 1
-        return World(device, self._config.seed, maps, self._cache, self._born)
+        return World(device, self._config.seed, maps, self._cache)
 
     def _lights(self, scene: Any) -> str:
         if self._config.lights == "auto":

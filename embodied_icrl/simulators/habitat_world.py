@@ -34,10 +34,15 @@ ADVICE = (
 _OTHERS, _FIRST = 20_000, 20_001
 _BUILDING = ("wall", "floor", "ceiling", "door frame", "doorframe", "window frame", "stairs")
 # The file that habitat-sim looks for below the working folder, and what keeps it from computing
-# light maps for many seconds: an environment picture that doesn't exist.
+# light maps for many seconds: an environment picture that doesn't exist. habitat-sim says so at each
+# start, and its name explains that.
 _LIGHT_FILE = Path("data") / "default.pbr_config.json"
-_NO_LIGHT_MAPS = {"enable_ibl": False, "ibl_envmap_filename": "none.hdr"}
+_NO_LIGHT_MAPS = {"enable_ibl": False, "ibl_envmap_filename": "light_maps_are_off.hdr"}
 _FOLDER_LOCK = threading.Lock()
+# All simulators of this process, the oldest first. It made the graphics context in which the others
+# draw too, and takes it along when it is closed: so it is closed last, whoever it belongs to.
+_OPEN: List[Any] = []
+_WAITING: List[Any] = []
 
 
 @dataclass(frozen=True)
@@ -106,17 +111,15 @@ class World:
         seed: of the simulator itself; nothing of ours draws from it.
         light_maps: let habitat-sim compute its image-based lighting.
         cache: where the file is put that turns light maps off.
-        born: what number it has among the simulators of this process.
 
     Attributes:
-        born: as given.
         contents: what is in the scene.
     """
 
-    def __init__(self, device: int, seed: int, light_maps: bool, cache: Path, born: int) -> None:
+    def __init__(self, device: int, seed: int, light_maps: bool, cache: Path) -> None:
         self._habitat, self._magnum = habitat()
         self._device, self._seed, self._light_maps = device, seed, light_maps
-        self._cache, self.born = cache, born
+        self._cache = cache
         self._sim: Any = None
         self._rigs: Tuple[Rig, ...] = ()
         self.contents: Any = None
@@ -148,6 +151,7 @@ class World:
             self._check_scene(mediator, files)
             configuration.metadata_mediator = mediator
             self._sim = self._habitat.Simulator(configuration)
+            _OPEN.append(self._sim)
         else:
             mediator = self._sim.metadata_mediator
             mediator.active_dataset = files.dataset
@@ -202,7 +206,7 @@ class World:
     def close(self) -> None:
         """Free the simulator, graphics memory included."""
         if self._sim is not None:
-            self._sim.close(destroy=True)
+            _close(self._sim)
             self._sim = None
         self._rigs = ()
 
@@ -217,9 +221,8 @@ class World:
             yield
             return
         folder = self._cache / "settings"
-        if not (folder / _LIGHT_FILE).exists():
-            (folder / _LIGHT_FILE).parent.mkdir(parents=True, exist_ok=True)
-            atomic_write_json(folder / _LIGHT_FILE, _NO_LIGHT_MAPS)
+        (folder / _LIGHT_FILE).parent.mkdir(parents=True, exist_ok=True)
+        atomic_write_json(folder / _LIGHT_FILE, _NO_LIGHT_MAPS)
         with _FOLDER_LOCK:
             before = os.open(".", os.O_RDONLY)
             try:
@@ -367,6 +370,18 @@ class World:
             for link in (-1, *thing.get_link_ids()):
                 for node in thing.get_link_visual_nodes(link):
                     node.semantic_id = _OTHERS
+
+
+def _close(simulator: Any) -> None:
+    """Close a simulator now, or, if others draw in its context, after them."""
+    if simulator is _OPEN[0] and len(_OPEN) > 1:
+        _WAITING.append(simulator)
+        return
+    _OPEN.remove(simulator)
+    simulator.close(destroy=True)
+    if _WAITING and len(_OPEN) == 1:
+        _OPEN.clear()
+        _WAITING.pop().close(destroy=True)
 
 
 def _classes(instances: Instances, ids: np.ndarray, building: Tuple[int, ...]) -> np.ndarray:
