@@ -84,8 +84,16 @@ def strike(monkeypatch: pytest.MonkeyPatch) -> Strike:
                 split = "" if self._shares[0].split == "train" else "test "
                 count = seen.get(split + name, 0)
                 seen[split + name] = count + 1
-                for worker in plan.get((split + name, count), ()):
+                struck = plan.get((split + name, count), ())
+                for worker in struck:
                     os.kill(self._workers[worker].pid, number)
+                if struck and number == signal.SIGSTOP:
+                    # Only here: a busy machine may need long to start the fresh worker.
+                    patience, self._timeout_s = self._timeout_s, 4.0
+                    try:
+                        return exchange(self, name, arguments)
+                    finally:
+                        self._timeout_s = patience
             return exchange(self, name, arguments)
 
         monkeypatch.setattr(ProcessTrialEnv, "_exchange", exchange_and_strike)
@@ -139,10 +147,8 @@ def test_a_minibatch_of_lost_environments_moves_no_weight(normalize: str) -> Non
 def test_a_run_goes_on_and_counts_the_loss(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], strike: Strike, how: signal.Signals
 ) -> None:
-    # Enough for a busy machine to start a worker.
-    trainer = {"worker_timeout_s": 20.0 if how == signal.SIGKILL else 8.0}
     strike({("step", 8): (1,)}, how)
-    result = train(job_config(tmp_path / "run", trainer=trainer))
+    result = train(job_config(tmp_path / "run", trainer={"worker_timeout_s": 120.0}))
     assert result.finished
     log = rows(tmp_path / "run")
     # Step 8 lies in the second of four updates: three segments of two environments are lost.
@@ -154,7 +160,9 @@ def test_a_run_goes_on_and_counts_the_loss(
     for row in log:
         assert all(math.isfinite(v) for k, v in row.items() if "return" not in k and v is not None)
     (line,) = capsys.readouterr().err.splitlines()
-    ended = "was killed by SIGKILL" if how == signal.SIGKILL else "did not answer 'step' within 8 s"
+    ended = (
+        "was killed by SIGKILL" if how == signal.SIGKILL else "did not answer 'step' within 120 s"
+    )
     assert line.startswith(f"worker 1 (environments 2 to 3, split 'train', seed 0) {ended}")
     assert "a fresh worker takes its place (1 of at most 10)" in line
     assert "its environments sit out the rest of this rollout" in line
@@ -331,7 +339,7 @@ def test_the_other_process_of_a_job_goes_on() -> None:
         process.start()
     results = {}
     for _ in processes:
-        rank, log, weights = queue.get(timeout=90)
+        rank, log, weights = queue.get(timeout=150)
         results[rank] = (log, weights)
     for process in processes:
         process.join(30)
