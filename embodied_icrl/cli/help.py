@@ -62,19 +62,21 @@ def _dataclass_docs(config_name: str) -> dict[str, str]:
         from embodied_icrl.cli.reward import RewardConfig
         from embodied_icrl.reward_search.search_config import SearchConfig
 
-        return {
-            item.key: item.doc for cls in (SearchConfig, RewardConfig) for item in describe(cls)
-        }
-    if config_name != "train":
-        return {}
-    from embodied_icrl.training.config import TrainConfig
+        described: list[Any] = [SearchConfig, RewardConfig]
+        group = "proposer"
+    elif config_name == "train":
+        from embodied_icrl.training.config import TrainConfig
 
-    docs = {item.key: item.doc for item in describe(TrainConfig)}
-    target = compose(config_name)["env"].get("_target_")
+        described, group = [TrainConfig], "env"
+    else:
+        return {}
+    docs = {item.key: item.doc for cls in described for item in describe(cls)}
+    target = compose(config_name)[group].get("_target_")
     if target:
         from embodied_icrl.common.config_types import resolve_target
 
-        docs |= {f"env.{d.key}": d.doc for d in describe(resolve_target(target, "env._target_"))}
+        found = resolve_target(target, f"{group}._target_")
+        docs |= {f"{group}.{item.key}": item.doc for item in describe(found)}
     return docs
 
 
