@@ -110,7 +110,7 @@ def _compare(
             simulator.place(np.zeros(1, int), pose[:, :3], pose[:, 3], pose[:, 4])
         goal = np.array([reachable[number % len(reachable)]])
         one, other = mujoco.distance(goal)[0], habitat.distance(goal)[0]
-        if one > 0.5:
+        if one > 0.5 and np.isfinite(one):
             seen["far"].append(abs(one - other) / one)
         for simulator, found in zip((mujoco, habitat), out):
             simulator.observe(found)

@@ -17,7 +17,7 @@ from embodied_icrl.common.files import atomic_write_bytes, atomic_write_json, at
 from embodied_icrl.houses.catalogue import FLOOR_ID, SEMANTIC_IDS, WALL_ID
 from embodied_icrl.houses.frames import house_quaternion
 from embodied_icrl.houses.glb import Surface, glb_bytes, srgb_to_linear
-from embodied_icrl.houses.models import item_surfaces, tint_of
+from embodied_icrl.houses.models import item_surfaces, model_boxes, tint_of
 from embodied_icrl.houses.spec import HouseObject, HouseSpec, Item
 from embodied_icrl.houses.stage import box_triangles, stage_boxes
 
@@ -122,9 +122,10 @@ def _write_object(
         name += "-" + hashlib.sha256(repr(key).encode()).hexdigest()[:8]
     data = glb_bytes(baked(item_surfaces(model, tint)), name, linear=False)
     atomic_write_bytes(folder / f"{name}.glb", data)
+    atomic_write_bytes(folder / f"{name}.collision.glb", _collision(model, name))
     config = {
         "render_asset": f"{name}.glb",
-        "collision_asset": f"{name}.glb",
+        "collision_asset": f"{name}.collision.glb",
         "up": UP,
         "front": FRONT,
         "units_to_meters": 1.0,
@@ -136,6 +137,14 @@ def _write_object(
     }
     atomic_write_json(folder / f"{name}.object_config.json", config)
     return name
+
+
+def _collision(model: str, name: str) -> bytes:
+    """The boxes that agents bump into, the same as in MuJoCo, so that they go the same ways."""
+    boxes = model_boxes(model)
+    triangles = [box_triangles(tuple(low), tuple(high)) for low, high in boxes.tolist()]
+    surface = Surface("boxes", (0.5, 0.5, 0.5), np.concatenate(triangles))
+    return glb_bytes([surface], name, linear=False)
 
 
 def _instance(item: Item, name: str) -> Dict[str, Any]:

@@ -40,7 +40,7 @@ from embodied_icrl.simulators.poses import camera_axes, eyes
 from embodied_icrl.simulators.remote import RemoteSimulator
 from embodied_icrl.simulators.scenes import read_categories
 
-_MAP_SCALE = 60.0
+_MAP_SCALE, _FREE_SCALE = 60.0, 20.0
 _FLOOR = (203, 192, 172)
 # The picture that decides what is in sight: as many pixels per angle as the reference camera's
 # middle has, and more pixels of the instance than success needs, since the agent may aim badly.
@@ -64,7 +64,9 @@ class HabitatConfig:
     cache: str = option(
         "", "folder for exported houses and navigation meshes; empty: in the user's cache"
     )
-    cell_size: float = option(0.05, "of the navigation mesh, metres")
+    cell_size: Optional[float] = option(
+        None, "of the navigation mesh, metres; null: 0.02 in houses, 0.05 in scenes of datasets"
+    )
     cell_height: float = option(0.05, "of the navigation mesh, metres")
     max_slope: float = option(45.0, "steepest ground that the agent goes on, degrees")
     lights: Literal["auto", "scene", "none"] = option(
@@ -80,7 +82,7 @@ class HabitatConfig:
         128, "of the pictures that rays and detectors are read from, per 90 degrees"
     )
     scenes_per_start: int = option(
-        40, "scene changes after which habitat-sim is started anew, since it keeps all it loaded"
+        20, "scene changes after which habitat-sim is started anew, since it keeps all it loaded"
     )
     timeout_s: float = option(300.0, "with python: longest time of one call, seconds")
     seed: int = option(0, "of habitat-sim's own random numbers, of which we use none")
@@ -88,8 +90,9 @@ class HabitatConfig:
     def __post_init__(self) -> None:
         device_number(self.gpu)
         for name in ("cell_size", "cell_height", "max_slope", "timeout_s"):
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name}={getattr(self, name)} must be more than 0")
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ConfigError(f"{name}={value} must be more than 0")
         if self.probe_pixels < 32 or self.scenes_per_start < 1:
             raise ConfigError("probe_pixels must be at least 32, and scenes_per_start at least 1")
 
@@ -337,7 +340,7 @@ class HabitatSimulator(Simulator):
 
     def _free_floor(self, row: int) -> TopDown:
         """The main region, grown by the body's radius: the floor, as far as the agent gets."""
-        place, scale = self._entered(row), 1 / self.config.cell_size
+        place, scale = self._entered(row), _FREE_SCALE
         low, high = self._ground(row).bounds
         height = float((low[1] + high[1]) / 2)
         view = place.world.pathfinder.get_topdown_island_view(1 / scale, height, 10.0)

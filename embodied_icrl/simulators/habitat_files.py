@@ -25,7 +25,7 @@ from embodied_icrl.houses.spec import HouseError, HouseSpec
 from embodied_icrl.simulators.scenes import HabitatScene, PlacedObject
 
 # Of the exported files; another one, and houses are exported again.
-_VERSION = 2
+_VERSION = 3
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from embodied_icrl.simulators.habitat_world import Rig, World, device_number, ha
 
 # The climb that makes up for a rug, in cells.
 _RUG = 1.5
+# Metres.
+_HOUSE_CELL, _SCENE_CELL = 0.02, 0.05
 
 
 class Stage:
@@ -114,12 +116,16 @@ class Stages:
         """Give the scene its navigation mesh, from the cache if it is there.
 
         On a level floor the agent climbs rugs only: what else it could drive over is an obstacle in
-        houses, such as a pair of shoes.
+        houses, such as a pair of shoes. A mesh of cells keeps up to a cell more distance from
+        obstacles than it is asked for; in houses, whose other backend is exact, it is asked for a
+        cell less.
         """
         config, body = self._config, self._body
+        size = config.cell_size or (_HOUSE_CELL if level else _SCENE_CELL)
         climb = min(body.max_climb, _RUG * config.cell_height) if level else body.max_climb
-        shape = (body.radius, body.height, climb)
-        cells = (config.cell_size, config.cell_height, config.max_slope)
+        radius = max(body.radius - size, size) if level else body.radius
+        shape = (radius, body.height, climb)
+        cells = (size, config.cell_height, config.max_slope)
         path = navmesh_path(self._cache, files.key, shape, cells)
         if path.exists() and world.pathfinder.load_nav_mesh(str(path)):
             return

@@ -72,13 +72,15 @@ class SimulatorSuite:
         simulator = make_simulator(4, SENSORS, CATEGORIES)
         for row in range(4):
             simulator.load(row, generated(row % 2, 2))
-        everywhere(simulator, np.random.default_rng(0))
-        out = arrays(simulator)
-        simulator.observe(out)
-        for key, spec in simulator.observation_specs().items():
-            assert out[key].min() >= spec.low and out[key].max() <= spec.high, key
-            assert not spec.classes or spec.high == spec.classes - 1
-        assert len(np.unique(out["rays.class"])) >= 3
+        rng, out, classes = np.random.default_rng(0), arrays(simulator), set()
+        for _ in range(5):
+            everywhere(simulator, rng)
+            simulator.observe(out)
+            classes |= set(out["rays.class"].ravel().tolist())
+            for key, spec in simulator.observation_specs().items():
+                assert out[key].min() >= spec.low and out[key].max() <= spec.high, key
+                assert not spec.classes or spec.high == spec.classes - 1
+        assert len(classes) >= 3
 
     def test_points_are_free_and_connected(self, make_simulator: MakeSimulator) -> None:
         simulator = make_simulator(1, {}, CATEGORIES)
@@ -164,7 +166,8 @@ class SimulatorSuite:
         for _ in range(60):
             simulator.forward(np.full(4, 0.25))
         at = simulator.positions[:, ::2]
-        assert (at > 0.345).all() and (at < [7.655, 3.655]).all()
+        least = 0.347 - self.graze
+        assert (at > least).all() and (at < [8 - least, 4 - least]).all()
         assert at[0] == pytest.approx([0.35, 0.35], abs=5e-3 + self.early)
         assert at[1] == pytest.approx([0.35, 3.65], abs=5e-3 + self.early)
 
