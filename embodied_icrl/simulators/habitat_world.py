@@ -34,8 +34,8 @@ ADVICE = (
 _OTHERS, _FIRST = 20_000, 20_001
 _BUILDING = ("wall", "floor", "ceiling", "door frame", "doorframe", "window frame", "stairs")
 # The file that habitat-sim looks for below the working folder, and what keeps it from computing
-# light maps for many seconds: an environment picture that is not there. habitat-sim says so at each
-# start, and its name explains that.
+# light maps for many seconds: an environment picture that is not there. It prints that at each
+# load, and the name explains it.
 _LIGHT_FILE = Path("data") / "default.pbr_config.json"
 _NO_LIGHT_MAPS = {"enable_ibl": False, "ibl_envmap_filename": "light_maps_are_off.hdr"}
 _FOLDER_LOCK = threading.Lock()
