@@ -120,7 +120,7 @@ def test_a_wrong_episode_names_its_field(data, episode, message):
         (b"{", "not JSON"),
         (b"[]", "no list 'episodes'"),
         (b'{"episodes": {}}', "no list 'episodes'"),
-        (gzip.compress(b'{"episodes": []}')[:-9], "can't read"),
+        (gzip.compress(b'{"episodes": []}', mtime=0)[:-9], "can't read"),
         (b"\xff\xfe", "not JSON"),
     ],
 )
