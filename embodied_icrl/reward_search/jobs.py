@@ -107,7 +107,7 @@ def run_job(
 
     Args:
         layers: of the sandbox; without it, all that this machine has.
-        on_progress: called about twice a second while it trains.
+        on_progress: called about twice a second while it trains, and at its end.
         stop: when set, the child processes are killed and `Stopped` is raised.
 
     Raises:
@@ -127,7 +127,7 @@ def run_job(
     work = new_folders(folder, layers)
     watch = _Watch(job, work, limits, on_progress, stop)
     reason, deterministic = _train(job, work, previous, limits, layers, watch)
-    report = watch.report.complete()
+    report = watch.read_to_the_end()
     weights, lacking = take_weights(job, work, folder / "weights")
     points: tuple[FitnessPoint, ...] = ()
     if weights:
@@ -177,10 +177,12 @@ def _train(
     )
     if outcome.reason is not None:
         return outcome.reason, outcome.deterministic
-    reason = outcome.result.get("reason", 0) if isinstance(outcome.result, Mapping) else 0
+    told = outcome.result if isinstance(outcome.result, Mapping) else {}
+    reason = told.get("reason", 0)
     if reason is not None and not isinstance(reason, str):
         return "the training's own process reported something else", True
-    return (printable(reason) or "failed without a reason" if reason is not None else None), True
+    same = told.get("by_clock") is not True
+    return (printable(reason) or "failed without a reason" if reason is not None else None), same
 
 
 def _evaluate(
@@ -232,6 +234,12 @@ class _Watch:
         if now - self._moved > self._limits.stall_s:
             return f"no step within {self._limits.stall_s:g} s"
         return None
+
+    def read_to_the_end(self) -> TrainingReport:
+        """What the training reported in all; a short one is over before it was looked at."""
+        if self.report.read_on():
+            self._tell(time.monotonic())
+        return self.report
 
     def stop_only(self) -> None:
         """Raises Stopped if the job was told to stop."""

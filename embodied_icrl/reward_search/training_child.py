@@ -59,7 +59,7 @@ def train(payload: Mapping[str, Any]) -> dict[str, Any]:
             the stretch before, or None.
 
     Returns:
-        `{"reason": None}`, or why it failed.
+        `{"reason": None}`, or why it failed, with `by_clock`: whether another run might not.
     """
     prepare_simulators(payload["task_paths"])
     torch.set_num_threads(1)
@@ -67,7 +67,7 @@ def train(payload: Mapping[str, Any]) -> dict[str, Any]:
     try:
         _train(payload)
     except RewardFailure as failure:
-        return {"reason": printable(str(failure))}
+        return {"reason": printable(str(failure)), "by_clock": failure.by_clock}
     except (UserError, ValueError, TypeError, ArithmeticError) as error:
         return {"reason": printable(f"training: {type(error).__name__}: {error}", 200)}
     return {"reason": None}

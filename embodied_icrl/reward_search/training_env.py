@@ -21,7 +21,14 @@ from embodied_icrl.reward_search.unit_checks import CALL_LIMIT_S, MAX_COMPONENTS
 
 
 class RewardFailure(Exception):
-    """The candidate's reward failed in training; the message is one short line."""
+    """The candidate's reward failed in training; the message is one short line.
+
+    `by_clock`: another run might end otherwise.
+    """
+
+    def __init__(self, message: str, by_clock: bool = False) -> None:
+        super().__init__(message)
+        self.by_clock = by_clock
 
 
 class _TooLong(BaseException):
@@ -70,7 +77,7 @@ class MeteredReward:
             for name, value in components.items():
                 sums[name] = sums.get(name, 0.0) + float(value)
         except _TooLong:
-            raise RewardFailure(f"a call took more than {CALL_LIMIT_S} s") from None
+            raise RewardFailure(f"a call took more than {CALL_LIMIT_S} s", by_clock=True) from None
         except Exception as error:
             raise RewardFailure(_told(error)) from None
         finally:

@@ -56,11 +56,6 @@ class TrainingReport:
             self._take(line)
         return (self.step, len(self._means)) != before
 
-    def complete(self) -> TrainingReport:
-        """Read to the end."""
-        self.read_on()
-        return self
-
     def totals(self, checkpoints: Sequence[int]) -> tuple[float, ...]:
         """Mean total per step up to each checkpoint."""
         return tuple(self._means.get(step, (0.0, {}))[0] for step in checkpoints)

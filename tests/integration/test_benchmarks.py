@@ -302,7 +302,7 @@ def test_bench_writes_table_facts_and_numbers(tmp_path):
 
 
 def test_bench_names_what_there_is():
-    with pytest.raises(ConfigError, match="available: acting, envs, long_context, lstm_baseline"):
+    with pytest.raises(ConfigError, match="available: acting, envs, habitat, long_context"):
         run_bench({"name": "actin"})
     with pytest.raises(ConfigError, match=r"bench NAME, one of acting, envs"):
         run_bench({})

@@ -357,7 +357,8 @@ def test_limits_grow_with_the_steps():
 def test_a_report_of_another_form_is_not_believed(tmp_path, line):
     path = tmp_path / "report.jsonl"
     path.write_bytes(b'{"steps": 100}\n' + line + b"\n")
-    report = TrainingReport(path, small_job(tmp_path)).complete()
+    report = TrainingReport(path, small_job(tmp_path))
+    report.read_on()
     assert report.problem is not None
     assert report.totals((128,)) == (0.0,) and report.components((128,)) == {}
 

@@ -99,12 +99,10 @@ def attack():
     ),
     "files": (
         """
-bytes_of_4_mb = "x" * 4_000_000
-
 def attack():
-    for i in range(30):
+    for i in range(30):  # sparse, since writing takes processor time, which is limited per call
         with hidden()["io"].open(work() + "/" + str(i), "w") as file:
-            file.write(bytes_of_4_mb)
+            file.truncate(4_000_000)
     hidden()["time"].sleep(60)
 """,
         "MiB of files",
