@@ -140,7 +140,7 @@ def test_an_attack_costs_its_own_slot_and_the_reason_is_told(batch, name):
 
 def test_only_what_a_clock_ended_may_end_otherwise_another_time(batch):
     by_clock = {name for name, result in batch.results.items() if not result.deterministic}
-    assert {"stubborn", "files"} <= by_clock
+    assert {"stubborn", "files", "slow"} <= by_clock
     assert not by_clock & {"honest", "nan_weights", "forged", "dead", "users_task"}
 
 

@@ -107,6 +107,7 @@ def attack():
 """,
         "MiB of files",
     ),
+    "slow": ("def attack():\n    while True:\n        pass\n", "a call took more than"),
     "stubborn": (
         """
 def attack():
