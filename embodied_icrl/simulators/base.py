@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 
 from embodied_icrl.common.config import option
+from embodied_icrl.common.errors import ConfigError
 
 # What a ray or a pixel of a semantic sensor shows; the i-th category of the task is FIRST + i.
 NOTHING, STRUCTURE, FURNITURE, FIRST_CATEGORY = range(4)
@@ -71,6 +72,33 @@ class DetectorSensor:
     fov: float = option(90.0, "horizontal field of view, degrees")
     vertical_fov: float = option(90.0, "degrees")
     max_distance: float = option(5.0, "metres from the camera")
+
+
+def check_sensors(sensors: Mapping[str, Any], backend: str) -> None:
+    """Refuse sensors that no backend can make.
+
+    Raises:
+        ConfigError: the message names the sensor's key.
+    """
+    for name, sensor in sensors.items():
+        if isinstance(sensor, CameraSensor):
+            if sensor.kind not in ("rgb", "depth", "semantic"):
+                raise ConfigError(f"{name}.kind: use rgb, depth or semantic, not {sensor.kind!r}")
+            _at_least(name, sensor, 1, "width", "height")
+        elif isinstance(sensor, RaySensor):
+            _at_least(name, sensor, 1, "columns", "rows")
+        elif not isinstance(sensor, DetectorSensor):
+            raise ConfigError(f"{name}: the {backend} backend has no {type(sensor).__name__}")
+        if isinstance(sensor, (CameraSensor, DetectorSensor)) and not 1 <= sensor.fov <= 170:
+            raise ConfigError(f"{name}.fov: use 1 to 170 degrees, not {sensor.fov}")
+        if isinstance(sensor, (RaySensor, DetectorSensor)) and sensor.max_distance <= 0:
+            raise ConfigError(f"{name}.max_distance: use more than 0 m, not {sensor.max_distance}")
+
+
+def _at_least(name: str, sensor: Any, least: int, *fields: str) -> None:
+    for field in fields:
+        if getattr(sensor, field) < least:
+            raise ConfigError(f"{name}.{field}: use at least {least}, not {getattr(sensor, field)}")
 
 
 @dataclass(frozen=True)

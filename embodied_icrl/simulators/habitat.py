@@ -24,12 +24,11 @@ from embodied_icrl.simulators.base import (
     AgentBody,
     ArraySpec,
     CameraSensor,
-    DetectorSensor,
     Instances,
-    RaySensor,
     ReferenceCamera,
     Simulator,
     TopDown,
+    check_sensors,
 )
 from embodied_icrl.simulators.habitat_files import SceneFiles
 from embodied_icrl.simulators.habitat_ground import Goal, NavGround
@@ -138,7 +137,7 @@ class HabitatSimulator(Simulator):
         self, num_envs: int, sensors: Mapping[str, Any], categories: Tuple[str, ...],
         body: AgentBody, config: HabitatConfig,
     ) -> None:  # fmt: skip
-        _check_sensors(sensors)
+        check_sensors(sensors, "Habitat")
         habitat()
         self.num_envs, self.body, self.config = num_envs, body, config
         self.sensors, self.categories = dict(sensors), tuple(categories)
@@ -425,28 +424,6 @@ class _Row:
 def _sight_shot() -> Shot:
     fov = 2 * np.degrees(np.arctan(_SIGHT_SIZE / 2 / _PIXELS_PER_RADIAN))
     return Shot("semantic", _SIGHT_SIZE, _SIGHT_SIZE, float(fov))
-
-
-def _check_sensors(sensors: Mapping[str, Any]) -> None:
-    for name, sensor in sensors.items():
-        if isinstance(sensor, CameraSensor):
-            if sensor.kind not in ("rgb", "depth", "semantic"):
-                raise ConfigError(f"{name}.kind: use rgb, depth or semantic, not {sensor.kind!r}")
-            _at_least(name, sensor, 1, "width", "height")
-        elif isinstance(sensor, RaySensor):
-            _at_least(name, sensor, 1, "columns", "rows")
-        elif not isinstance(sensor, DetectorSensor):
-            raise ConfigError(f"{name}: the Habitat backend has no {type(sensor).__name__}")
-        if isinstance(sensor, (CameraSensor, DetectorSensor)) and not 1 <= sensor.fov <= 170:
-            raise ConfigError(f"{name}.fov: use 1 to 170 degrees, not {sensor.fov}")
-        if isinstance(sensor, (RaySensor, DetectorSensor)) and sensor.max_distance <= 0:
-            raise ConfigError(f"{name}.max_distance: use more than 0 m, not {sensor.max_distance}")
-
-
-def _at_least(name: str, sensor: Any, least: int, *fields: str) -> None:
-    for field in fields:
-        if getattr(sensor, field) < least:
-            raise ConfigError(f"{name}.{field}: use at least {least}, not {getattr(sensor, field)}")
 
 
 def _cells(length: float, scale: float) -> int:

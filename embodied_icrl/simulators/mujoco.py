@@ -18,13 +18,11 @@ from embodied_icrl.simulators.base import (
     FIRST_CATEGORY,
     AgentBody,
     ArraySpec,
-    CameraSensor,
-    DetectorSensor,
     Instances,
-    RaySensor,
     ReferenceCamera,
     Simulator,
     TopDown,
+    check_sensors,
 )
 from embodied_icrl.simulators.cameras import Cameras
 from embodied_icrl.simulators.geodesic import look_up, place_of
@@ -81,7 +79,8 @@ class MujocoSimulator(Simulator):
         self, num_envs: int, sensors: Mapping[str, Any], categories: Tuple[str, ...],
         body: AgentBody, config: MujocoConfig,
     ) -> None:  # fmt: skip
-        _check_sensors(sensors)
+        require("mujoco", "pip install 'mujoco>=3.5,<3.12'")
+        check_sensors(sensors, "MuJoCo")
         self.num_envs, self.body, self.config = num_envs, body, config
         self.sensors, self.categories = dict(sensors), tuple(categories)
         self.positions = np.zeros((num_envs, 3))
@@ -273,29 +272,6 @@ def _house(scene: Any) -> HouseSpec:
             "read house files with houses.json_io.load_house"
         )
     return scene
-
-
-def _check_sensors(sensors: Mapping[str, Any]) -> None:
-    require("mujoco", "pip install 'mujoco>=3.5,<3.12'")
-    for name, sensor in sensors.items():
-        if isinstance(sensor, CameraSensor):
-            if sensor.kind not in ("rgb", "depth", "semantic"):
-                raise ConfigError(f"{name}.kind: use rgb, depth or semantic, not {sensor.kind!r}")
-            _at_least(name, sensor, 1, "width", "height")
-        elif isinstance(sensor, RaySensor):
-            _at_least(name, sensor, 1, "columns", "rows")
-        elif not isinstance(sensor, DetectorSensor):
-            raise ConfigError(f"{name}: the MuJoCo backend has no {type(sensor).__name__}")
-        if isinstance(sensor, (CameraSensor, DetectorSensor)) and not 1 <= sensor.fov <= 170:
-            raise ConfigError(f"{name}.fov: use 1 to 170 degrees, not {sensor.fov}")
-        if isinstance(sensor, (RaySensor, DetectorSensor)) and sensor.max_distance <= 0:
-            raise ConfigError(f"{name}.max_distance: use more than 0 m, not {sensor.max_distance}")
-
-
-def _at_least(name: str, sensor: Any, least: int, *fields: str) -> None:
-    for field in fields:
-        if getattr(sensor, field) < least:
-            raise ConfigError(f"{name}.{field}: use at least {least}, not {getattr(sensor, field)}")
 
 
 def _on_floor(points: np.ndarray) -> np.ndarray:
