@@ -1,9 +1,11 @@
 """The Habitat backend: does it play by the same rules as MuJoCo's, how fast is it, does it leak?
 
-Three parts, each on generated houses:
+Four parts, each on generated houses:
 
 - parity: both backends get the same pose before every random action; compared are where they end,
   walking distances, what rays meet, and whether a stop would be a success.
+- open_loop: both backends get the same start and then the same random actions; how far apart they
+  are after some of them. Nothing brings them together again after one slid and the other didn't.
 - speed: steps with an RGB picture of 128 x 128, through our protocol and by habitat_sim's own
   `step`, in the same process.
 - memory: resident memory over scene changes in one process.
@@ -162,6 +164,41 @@ def _stop(
             )
 
 
+def open_loop(houses: int, actions: int, cache: str) -> Row:
+    """How far the backends are apart (metres) after a quarter, half and all of the actions."""
+    from embodied_icrl.simulators.mujoco import MujocoConfig
+
+    habitat = HabitatConfig(python=PYTHON, cache=cache).build(1, {}, CATEGORIES, AgentBody())
+    mujoco = MujocoConfig().build(1, {}, CATEGORIES, AgentBody())
+    marks = (actions // 4, actions // 2, actions)
+    apart = np.zeros((houses, len(marks)))
+    for seed in range(houses):
+        say(f"open loop: house {seed + 1} of {houses}")
+        rng = np.random.default_rng(seed)
+        for simulator in (mujoco, habitat):
+            simulator.load(0, generate_house(10_000 + seed, HOUSES))
+        start, yaw = mujoco.random_points(0, rng, 1), rng.uniform(0, 2 * np.pi, 1)
+        for simulator in (mujoco, habitat):
+            simulator.place(np.zeros(1, int), start, yaw, np.zeros(1))
+        for number in range(1, actions + 1):
+            action = rng.choice(3, p=(0.6, 0.2, 0.2))
+            for simulator in (mujoco, habitat):
+                if action == 0:
+                    simulator.forward(np.full(1, STEP))
+                else:
+                    simulator.turn(np.full(1, TURN if action == 1 else -TURN), np.zeros(1))
+            if number in marks:
+                offset = (mujoco.positions - habitat.positions)[0, ::2]
+                apart[seed, marks.index(number)] = np.hypot(*offset)
+    habitat.close()
+    mujoco.close()
+    row: Row = {"part": "open_loop", "houses": houses}
+    for mark, metres in zip(marks, apart.T):
+        row[f"median_m_after_{mark}"] = float(np.median(metres))
+        row[f"most_m_after_{mark}"] = float(metres.max())
+    return row
+
+
 def speed(steps: int, rounds: int, cache: str) -> Row:
     """Steps with a picture per second, ours and habitat_sim's own."""
     spec = generate_house(10_000, HouseConfig(n_rooms=6))
@@ -290,7 +327,7 @@ TABLE = Table(
 
 def main() -> int:
     made = parser(__doc__)
-    made.add_argument("--parts", nargs="*", default=["parity", "speed", "memory"])
+    made.add_argument("--parts", nargs="*", default=["parity", "open_loop", "speed", "memory"])
     arguments = made.parse_args()
     if arguments.row is not None:
         given = dict(arguments.row)
@@ -303,6 +340,8 @@ def main() -> int:
             if "parity" in arguments.parts:
                 row, differing = parity(2 if quick else 20, 50 if quick else 500, cache)
                 found += [row, *differing]
+            if "open_loop" in arguments.parts:
+                found.append(open_loop(2 if quick else 20, 20 if quick else 100, cache))
             if "speed" in arguments.parts:
                 sizes = {"steps": 30, "rounds": 2} if quick else {"steps": 500, "rounds": 9}
                 found.append(elsewhere("speed", cache=cache, **sizes))
