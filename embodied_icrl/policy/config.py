@@ -62,6 +62,9 @@ class PolicyConfig:
     encoders: dict[str, EncoderConfig] = option(
         {}, "encoder per observation key, by _target_; others get the default for their space"
     )
+    ignore: tuple[str, ...] = option(
+        (), "observation keys that the policy doesn't read; baselines and films may still need them"
+    )
 
     def __post_init__(self) -> None:
         for key in ("width", "layers", "heads", "mlp_width"):

@@ -7,7 +7,7 @@ computed as one lookup-and-sum over all categorical parts plus one linear layer 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,20 +30,32 @@ from embodied_icrl.policy.observations import (
 
 
 def make_observations(
-    space: spaces.Space[Any], encoders: Mapping[str, EncoderConfig]
+    space: spaces.Space[Any],
+    encoders: Mapping[str, EncoderConfig],
+    ignore: Sequence[str] = (),
 ) -> dict[str, Observation]:
-    """A reader per key of a Dict space, sorted by key.
+    """A reader per key of a Dict space that isn't ignored, sorted by key.
 
     Raises:
-        ConfigError: a space that has no default reader, or an encoder for a key that isn't there.
+        ConfigError: a space that has no default reader, an encoder for a key that isn't there or is
+            ignored, or nothing left to read.
     """
     keys = read_dict_space(space)
-    for key in encoders:
+    named = [("encoders", key) for key in encoders] + [("ignore", key) for key in ignore]
+    for option, key in named:
         if key not in keys:
-            raise ConfigError(f"encoders.{key}: no such observation; there are {', '.join(keys)}")
+            raise ConfigError(f"{option}: no observation {key!r}; there are {', '.join(keys)}")
+    for key in encoders:
+        if key in ignore:
+            raise ConfigError(
+                f"observation {key!r} has an encoder and is ignored; drop one of them"
+            )
+    read = {key: inner for key, inner in keys.items() if key not in ignore}
+    if not read:
+        raise ConfigError("ignore: that leaves no observation to read")
     return {
         key: encoders[key].build(key, inner) if key in encoders else _default_reader(key, inner)
-        for key, inner in keys.items()
+        for key, inner in read.items()
     }
 
 

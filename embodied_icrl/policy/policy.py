@@ -55,7 +55,7 @@ class Policy(nn.Module):
         self.action_space = action_space
         self.max_episode_steps = max_episode_steps
         self.actor = make_head(action_space, config.width)
-        self._readers = make_observations(observation_space, config.encoders)
+        self._readers = make_observations(observation_space, config.encoders, config.ignore)
         self.encoder = TokenEncoder(
             self._readers,
             action_space,

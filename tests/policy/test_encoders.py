@@ -255,9 +255,29 @@ def test_bad_spaces_and_encoders() -> None:
     with pytest.raises(ConfigError, match="'words': no encoder for a Text space"):
         Policy(PolicyConfig(), spaces.Dict({"words": spaces.Text(5)}), act, 5)
     config = PolicyConfig(encoders={"camra": ImageEncoderConfig()})
-    with pytest.raises(
-        ConfigError, match=r"encoders\.camra: no such observation; there are camera"
-    ):
+    with pytest.raises(ConfigError, match=r"encoders: no observation 'camra'; there are camera"):
         Policy(config, CAMERA, act, 5)
     with pytest.raises(ConfigError, match="_target_"):
         build({"encoders": {"camera": {"channels": 8}}}, PolicyConfig)
+
+
+def test_what_is_ignored_is_not_read() -> None:
+    policy = make_policy(observations=EVERYTHING, ignore=("camera", "type"))
+    obs = sample(EVERYTHING, 4)
+    assert policy.prepare(obs).keys() == policy.stored_spec().keys()
+    assert policy.stored_spec().keys() == EVERYTHING.spaces.keys() - {"camera", "type"}
+    policy.check({key: value for key, value in obs.items() if key != "camera"}, 0)
+    assert_steps_equal_forward(policy)
+
+
+def test_what_can_not_be_ignored() -> None:
+    act = spaces.Discrete(2)
+    both = PolicyConfig(encoders={"camera": ImageEncoderConfig()}, ignore=("camera",))
+    cases = (
+        (PolicyConfig(ignore=("camra",)), "ignore: no observation 'camra'; there are camera"),
+        (both, "'camera' has an encoder and is ignored; drop one of them"),
+        (PolicyConfig(ignore=tuple(CAMERA.spaces)), "leaves no observation to read"),
+    )
+    for config, message in cases:
+        with pytest.raises(ConfigError, match=message):
+            Policy(config, CAMERA, act, 5)
