@@ -255,7 +255,10 @@ class ObjectNav(BatchedTrialEnv):
             kind="stable",
         )
         where = draw_below(keys, episodes, 0, _FINE) / _FINE
-        yaw = draw_below(keys, episodes, 1, _FINE) / _FINE * 2 * np.pi
+        turn = draw_below(keys, episodes, 1, _FINE) / _FINE
+        if self.config.start_headings is not None:
+            turn = np.floor(turn * self.config.start_headings) / self.config.start_headings
+        yaw = turn * 2 * np.pi
         positions = np.empty((rows.size, 3))
         for i, row in enumerate(rows):
             self._target[row], starts = self._draw_target(int(row), order[:, i])
@@ -347,7 +350,9 @@ class ObjectNav(BatchedTrialEnv):
         config = self.config
         if config.frame is None:
             return {}
-        found = config.frame.observe(gps, turned, self._out, config.sensors, config.body)
+        found = config.frame.observe(
+            gps, turned, self._target, self._out, config.sensors, config.body
+        )
         if "seen_at" in found:
             found["seen_at"] /= np.float32(config.gps_range)
         return found

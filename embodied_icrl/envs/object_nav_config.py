@@ -91,6 +91,9 @@ class ObjectNavConfig:
     min_distance: float = option(1.0, "least walking distance from a start to its goal, metres")
     max_distance: float | None = option(None, "largest one, metres; null: no limit")
     start_points: int = option(256, "places per house where episodes may start")
+    start_headings: int | None = option(
+        None, "episodes start facing one of so many directions, evenly spread; null: any"
+    )
 
     stop: Literal["action", "automatic"] = option(
         "action",
@@ -132,6 +135,8 @@ class ObjectNavConfig:
                 f"tilt_start={self.tilt_start} must lie between tilt_lowest={self.tilt_lowest} "
                 f"and tilt_highest={self.tilt_highest}"
             )
+        if self.start_headings is not None and self.start_headings < 1:
+            raise ConfigError(f"start_headings={self.start_headings} must be at least 1 or null")
         if self.max_distance is not None and self.max_distance <= self.min_distance:
             raise ConfigError(
                 f"max_distance={self.max_distance} must be more than "

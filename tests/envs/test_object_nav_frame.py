@@ -54,19 +54,35 @@ def in_frame(points, origin):
 
 
 def test_what_is_seen_is_where_it_stands(env):
-    seen = 0
+    seen, asked = 0, 0
     for (places, yaws), obs in walk(env):
         for i in range(ENVS):
+            visible, target = obs["detector.visible"][i], obs["target"][i]
+            if not visible.any():
+                assert obs["seen"][i] == 0
+                assert (obs["seen_cell"][i] == 0).all() and (obs["seen_at"][i] == 0).all()
+                continue
+            category = obs["seen"][i] - 1
+            distance = np.where(visible, obs["detector.where"][i, :, 2], np.inf)
+            assert category == (target if visible[target] else distance.argmin())
             instances = env.simulator.instances(i)
             truth = in_frame(instances.centres[:, ::2], (places[i], yaws[i]))
-            for category in np.flatnonzero(obs["detector.visible"][i]):
-                given = obs["seen_at"][i, category] * env.config.gps_range
-                of_kind = truth[instances.categories == category]
-                assert np.linalg.norm(of_kind - given, axis=1).min() < 1e-4
-                seen += 1
-            hidden = obs["detector.visible"][i] == 0
-            assert (obs["seen_at"][i, hidden] == 0).all()
-    assert seen > 50
+            given = obs["seen_at"][i] * env.config.gps_range
+            of_kind = truth[instances.categories == category]
+            assert np.linalg.norm(of_kind - given, axis=1).min() < 1e-4
+            low = (obs["seen_cell"][i] - 1 - 10) * 0.5
+            assert ((given >= low - 1e-5) & (given <= low + 0.5 + 1e-5)).all()
+            seen, asked = seen + 1, asked + int(category == target)
+    assert seen > 50 and 10 < asked < seen
+
+
+def test_where_the_target_is_from_here(env):
+    found = 0
+    for _, obs in walk(env):
+        rows = np.arange(ENVS)
+        np.testing.assert_array_equal(obs["target_at"], obs["detector.where"][rows, obs["target"]])
+        found += int((obs["target_at"] != 0).any())
+    assert found > 20
 
 
 def test_classes_agree_with_the_numbers(env):
@@ -82,7 +98,9 @@ def test_classes_agree_with_the_numbers(env):
 
 def test_far_from_the_first_pose_the_cell_is_the_last():
     frame = TrialFrame(cell=0.5, cells=4, detector=None)
-    found = frame.observe(np.array([[-9.0, 9.0]]), np.zeros(1), {}, {}, None)
+    found = frame.observe(
+        np.array([[-9.0, 9.0]]), np.zeros(1), np.zeros(1, dtype=int), {}, {}, None
+    )
     np.testing.assert_array_equal(found["cell"], [[0, 3]])
     assert found.keys() == frame.spaces({}, 3).keys()
 
@@ -99,3 +117,17 @@ def test_a_frame_without_its_detector():
         config(sensors={"rays": RaySensor()}).build(1)
     with pytest.raises(ConfigError, match="at least 2"):
         TrialFrame(heading_parts=1)
+
+
+def test_start_headings_are_whole_parts():
+    env = config(start_headings=12).build(ENVS, seed=3)
+    yaws = []
+    for _, obs in walk(env, 90):
+        angle = np.arctan2(obs["heading"][:, 0], obs["heading"][:, 1])
+        yaws.append(angle / (2 * np.pi) * 12)
+    env.close()
+    off = np.abs(np.concatenate(yaws) - np.round(np.concatenate(yaws)))
+    assert off.max() < 1e-5
+    assert len(np.unique(np.round(np.concatenate(yaws)))) > 6
+    with pytest.raises(ConfigError, match="start_headings=0 must be at least 1"):
+        config(start_headings=0)
