@@ -107,9 +107,18 @@ class PlanarPush(Task):
 
 
 def _begin(env: PhysicsEnv, rng: np.random.Generator) -> None:
-    env.data.qpos[:2] = rng.uniform((-0.25, -0.1), (-0.15, 0.1))
-    env.data.qpos[2:] = rng.uniform((-0.05, -0.1), (0.05, 0.1))
-    env.data.mocap_pos[0, :2] = rng.uniform((0.15, -0.15), (0.3, 0.15))
+    """Target and pusher lie in any direction from the puck: as a rule the way to push it leads
+    around it first, which a reward for success alone does not teach."""
+    puck = rng.uniform((-0.1, -0.1), (0.1, 0.1))
+    env.data.qpos[2:] = puck
+    env.data.qpos[:2] = puck + _away(rng, 0.12, 0.25)
+    env.data.mocap_pos[0, :2] = puck + _away(rng, 0.15, 0.25)
+
+
+def _away(rng: np.random.Generator, nearest: float, farthest: float) -> NDArray[np.float64]:
+    """A step in any direction, metres `[2]`."""
+    angle = rng.uniform(0.0, 2 * np.pi)
+    return rng.uniform(nearest, farthest) * np.array([np.cos(angle), np.sin(angle)])
 
 
 def _observe(env: PhysicsEnv) -> NDArray[np.float64]:
