@@ -18,13 +18,11 @@ from embodied_icrl.envs.object_nav_config import ObjectNavConfig
 from embodied_icrl.envs.object_nav_houses import House, HouseSource
 from embodied_icrl.envs.object_nav_oracle import Oracle
 from embodied_icrl.envs.object_nav_render import Explored, render_house
+from embodied_icrl.envs.object_nav_success import SuccessRule
 from embodied_icrl.houses.generate import SPLITS
 from embodied_icrl.simulators.base import ArraySpec, Simulator
-from embodied_icrl.simulators.poses import eyes
 
 _FINE = 2**31
-# Objects reach no farther than this from their middle, metres.
-_EXTENT = 0.75
 
 
 class ObjectNav(BatchedTrialEnv):
@@ -116,10 +114,6 @@ class ObjectNav(BatchedTrialEnv):
         self._action_stops = np.array([name == "stop" for name in config.actions])
         limits = np.radians([config.tilt_lowest, config.tilt_start, config.tilt_highest])
         self._lowest, self._tilt_start, self._highest = limits
-        # From the middle of the reference camera's picture to its corners.
-        camera = config.reference_camera
-        diagonal = np.hypot(1.0, camera.height / camera.width)
-        self._corner = np.arctan(np.tan(np.radians(camera.fov) / 2) * diagonal)
 
     def _make_arrays(self, specs: Mapping[str, ArraySpec]) -> None:
         n = self.num_envs
@@ -130,8 +124,6 @@ class ObjectNav(BatchedTrialEnv):
         self._explored: dict[int, Explored] = {}
         self._trial_key = np.zeros(n, dtype=np.uint64)
         self._target = np.zeros(n, dtype=np.int64)
-        # Middles of the instances that are asked for; infinite where there are fewer.
-        self._middles = np.full((n, 1, 3), np.inf)
         self._origin = np.zeros((n, 3))  # x, z and yaw of the trial's first pose
         self._hits = np.zeros(n, dtype=np.int64)
         self._touch = np.zeros(n, dtype=bool)
@@ -140,6 +132,7 @@ class ObjectNav(BatchedTrialEnv):
         self._shortest = np.ones(n)
         # Where saved states keep the simulator's poses; the simulator has the true ones.
         self._position, self._yaw, self._tilt = np.zeros((n, 3)), np.zeros(n), np.zeros(n)
+        self._rule = SuccessRule(self.config, self.simulator, n)
         self._oracle = Oracle(self.config, n)
         self._oracle_wanted = self._oracle.wanted
 
@@ -170,39 +163,12 @@ class ObjectNav(BatchedTrialEnv):
         return super().optimal_return()
 
     def may_succeed(self) -> np.ndarray:
-        """Where an instance is near enough and may be in the picture: bool `[env]`.
-
-        A cheap and necessary condition of `would_succeed`.
-        """
-        near, offsets = self._near_instances()
-        yaw, tilt = self.simulator.yaw, self.simulator.tilt
-        level = np.cos(tilt)
-        aim = np.stack([-np.sin(yaw) * level, np.sin(tilt), -np.cos(yaw) * level], axis=1)
-        distance = np.sqrt((offsets * offsets).sum(axis=-1))
-        spread = np.arcsin(np.minimum(_EXTENT / np.maximum(distance, _EXTENT), 1.0))
-        with np.errstate(invalid="ignore"):
-            along = (offsets * aim[:, None]).sum(axis=-1)
-            seen = along >= np.cos(np.minimum(self._corner + spread, np.pi)) * distance
-        return np.asarray((near & (seen | (distance < _EXTENT))).any(axis=1))
+        """Where `would_succeed` may be true, cheaply: bool `[env]`."""
+        return self._rule.may_hold()
 
     def would_succeed(self, row: int) -> bool:
         """Whether an agent that stopped here would have found what it was asked for."""
-        near, _ = self._near_instances()
-        house = self.houses[row]
-        instances = house.instances_of(int(self._target[row]))
-        near_ones = instances[near[row, : len(instances)]]
-        if not near_ones.size:
-            return False
-        camera = self.config.reference_camera
-        return self.simulator.shows(row, camera, near_ones, self.config.min_pixels)
-
-    def _near_instances(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which instances are near enough, `[env, instance]`, and the ways from the cameras to
-        their middles, `[env, instance, 3]`."""
-        cameras = eyes(self.simulator.positions, self.simulator.yaw, self.config.body)
-        offsets = self._middles - cameras[:, None]
-        near = np.hypot(offsets[..., 0], offsets[..., 2]) <= self.config.success_distance
-        return near, offsets
+        return self._rule.holds(row)
 
     def render_state(self, index: int) -> RenderState:
         key = (int(self._tasks.ids[index]), int(self._tasks.trials[index]))
@@ -225,7 +191,7 @@ class ObjectNav(BatchedTrialEnv):
         self._oracle.forget()
         if self._started:
             for row in self._rows:
-                self._aim(int(row))
+                self._rule.aim(int(row), self.houses[row], int(self._target[row]))
             self.simulator.place(self._rows, self._position, self._yaw, self._tilt)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -263,7 +229,7 @@ class ObjectNav(BatchedTrialEnv):
         for i, row in enumerate(rows):
             self._target[row], starts = self._draw_target(int(row), order[:, i])
             positions[i] = starts[int(where[i] * len(starts))]
-            self._aim(int(row))
+            self._rule.aim(int(row), self.houses[row], int(self._target[row]))
         self.simulator.place(rows, positions, yaw, np.full(rows.size, self._tilt_start))
         first = episodes == 0
         self._origin[rows[first], :2] = positions[first][:, ::2]
@@ -290,17 +256,6 @@ class ObjectNav(BatchedTrialEnv):
         saved = np.where(in_time, shortest, config.horizon * config.forward_step)
         best = config.distance_reward * saved + config.success_reward * in_time
         return np.asarray(best - config.step_cost * np.minimum(steps, config.horizon))
-
-    def _aim(self, row: int) -> None:
-        """Look up where the instances of the target of `row` are."""
-        house = self.houses[row]
-        middles = house.centres[house.instances_of(int(self._target[row]))]
-        more = len(middles) - self._middles.shape[1]
-        if more > 0:
-            pad = ((0, 0), (0, more), (0, 0))
-            self._middles = np.pad(self._middles, pad, constant_values=np.inf)
-        self._middles[row] = np.inf
-        self._middles[row, : len(middles)] = middles
 
     def _advance(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         config, simulator = self.config, self.simulator
