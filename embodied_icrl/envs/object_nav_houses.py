@@ -9,7 +9,7 @@ import numpy as np
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.common.seeds import derived_rng, derived_seed
 from embodied_icrl.envs.object_nav_config import ObjectNavConfig
-from embodied_icrl.houses.generate import generate_house, house_seed
+from embodied_icrl.houses.generate import TooManyObjectsError, generate_house, house_seed
 from embodied_icrl.houses.json_io import load_house
 from embodied_icrl.houses.spec import HouseSpec
 from embodied_icrl.simulators.base import Simulator, goal_points
@@ -19,6 +19,8 @@ from embodied_icrl.simulators.scenes import HabitatScene
 Place = HouseSpec | HabitatScene
 
 _TRIES = 20
+# Of houses without place for their objects: a config that none has place for is refused soon.
+_FULL_TRIES = 5
 _TRY_STRIDE = 10**12
 
 
@@ -90,7 +92,8 @@ class HouseSource:
     """Puts environments of a simulator into the houses of their tasks.
 
     A generated house, or a scene of a dataset, in which no start is as far from any goal as the
-    config asks for is passed over: the task takes another one.
+    config asks for is passed over: the task takes another one. So is a generated house that has no
+    place for all its objects.
 
     Raises:
         HouseError, AssetError: a house file or a dataset can't be used.
@@ -109,15 +112,23 @@ class HouseSource:
         """Load the house of a task into `row` and set its goals.
 
         Raises:
-            ConfigError: no house has a start that fits the config's distances.
+            ConfigError: no house has a start that fits the config's distances, or a place for its
+                objects.
         """
+        full: list[TooManyObjectsError] = []
         first = self._number(task_id, seed)
         for attempt in range(1 if self.config.house_files else _TRIES):
             if self.config.scenes is not None:
                 number = (first + attempt) % len(self._files)
             else:
                 number = first + attempt * _TRY_STRIDE
-            house = self._enter(simulator, row, number)
+            try:
+                house = self._enter(simulator, row, number)
+            except TooManyObjectsError as error:
+                full.append(error)
+                if len(full) == _FULL_TRIES:
+                    raise
+                continue
             if house.is_usable(simulator, row):
                 return house
         where = f"{_TRIES} generated houses"

@@ -63,6 +63,10 @@ class HouseConfig:
                 raise ConfigError(f"{name}: use a share from 0 to 1, not {getattr(self, name)}")
 
 
+class TooManyObjectsError(ConfigError):
+    """Objects of one house didn't find a place; in most houses of the same config they may."""
+
+
 def house_seed(split: str, index: int) -> int:
     """The seed of house number `index` of a split; different numbers give different seeds.
 
@@ -89,7 +93,8 @@ def generate_house(seed: int, config: Optional[HouseConfig] = None) -> HouseSpec
     """Generate a house; it depends on its arguments only and passes `check_house`.
 
     Raises:
-        ConfigError: the seed is negative, or so many objects don't fit into so few rooms.
+        ConfigError: the seed is negative.
+        TooManyObjectsError: so many objects don't fit into the rooms of this house.
     """
     config = config or HouseConfig()
     if seed < 0:
@@ -104,7 +109,7 @@ def generate_house(seed: int, config: Optional[HouseConfig] = None) -> HouseSpec
         if spec is not None and len(spec.objects) == n_objects:
             return spec
         best = max(best, len(spec.objects) if spec is not None else 0)
-    raise ConfigError(
+    raise TooManyObjectsError(
         f"n_objects: only {best} of {n_objects} objects find a place in house {seed} with "
         f"{n_rooms} rooms: ask for fewer, for more rooms, or for more categories"
     )

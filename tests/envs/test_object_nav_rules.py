@@ -11,7 +11,12 @@ from embodied_icrl.common.config import build
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.envs.object_nav import ObjectNav
 from embodied_icrl.envs.object_nav_config import ObjectNavConfig
-from embodied_icrl.houses.generate import HouseConfig
+from embodied_icrl.houses.generate import (
+    HouseConfig,
+    TooManyObjectsError,
+    generate_house,
+    house_seed,
+)
 from tests.envs.plain_simulator import PlainConfig
 
 CONFIG = ObjectNavConfig(
@@ -231,6 +236,25 @@ def test_wrong_configurations_are_refused(change, word):
 def test_a_distance_that_no_house_has_is_refused():
     env = dataclasses.replace(CONFIG, min_distance=60.0).build(1)
     with pytest.raises(ConfigError, match="min_distance"):
+        env.reset()
+
+
+def test_a_house_without_place_for_its_objects_is_passed_over():
+    names = ("plant", "ball", "guitar", "suitcase")
+    houses = HouseConfig(n_rooms=None, max_rooms=3, n_objects=4, categories=names)
+    with pytest.raises(TooManyObjectsError, match="only 3 of 4 objects find a place in house 444"):
+        generate_house(house_seed("train", 356), houses)
+    env = dataclasses.replace(CONFIG, houses=houses, n_houses=400).build(2)
+    env.reset(options={"task_ids": np.array([355, 356])})
+    assert env.houses[0].spec.seed == house_seed("train", 355)
+    assert env.houses[1].spec.seed not in (444, house_seed("train", 355))
+    assert len(env.houses[1].spec.objects) == 4
+
+
+def test_a_number_of_objects_that_no_house_has_place_for_is_refused():
+    houses = HouseConfig(n_rooms=1, n_objects=25, categories=("ball", "plant"))
+    env = dataclasses.replace(CONFIG, houses=houses).build(1)
+    with pytest.raises(ConfigError, match="n_objects: only .* of 25 objects find a place"):
         env.reset()
 
 
