@@ -2,9 +2,8 @@
 that is easy to remember in one place and to use in another.
 
 Nothing here is hidden from an agent that has GPS, heading and the detector: it could work it out.
-With poses as classes, and one object at a time, small policies learn to use their memory much
-sooner: to look for what is asked for among what was seen is then plain attention, of the target to
-"seen".
+But poses come as classes, and objects one at a time, so that looking for what is asked for among
+what was seen is plain attention, of the target to "seen".
 """
 
 from __future__ import annotations
@@ -35,9 +34,6 @@ class TrialFrame:
     - "seen_cell": column and row of the square that it is on, as in "cell", + 1; 0 as above.
     - "seen_at": how far it is to the right and ahead of the first pose, in parts of `gps_range`:
       float32 `[2]`; zeros as above.
-    - "target_at": where what is asked for is from here: sine and cosine of the bearing (positive:
-      to the left) and the distance in parts of the detector's range, float32 `[3]`; zeros where it
-      is not in sight.
     """
 
     heading_parts: int = option(24, "parts of the circle")
@@ -70,7 +66,6 @@ class TrialFrame:
             spaces["seen"] = gym.spaces.Discrete(n_categories + 1)
             spaces["seen_cell"] = gym.spaces.MultiDiscrete([self.cells + 1, self.cells + 1])
             spaces["seen_at"] = gym.spaces.Box(-np.inf, np.inf, (2,), np.float32)
-            spaces["target_at"] = gym.spaces.Box(-1.0, 1.0, (3,), np.float32)
         return spaces
 
     def observe(
@@ -127,5 +122,4 @@ class TrialFrame:
             "seen": np.where(any_seen, chosen + 1, 0),
             "seen_cell": np.where(any_seen[:, None], self._cell(place) + 1, 0),
             "seen_at": (place * any_seen[:, None]).astype(np.float32),
-            "target_at": where[rows, targets].astype(np.float32),
         }
