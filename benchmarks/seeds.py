@@ -24,13 +24,18 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "seeds"
 README = ROOT / "README.md"
 BEGIN, END = "<!-- seeds:begin -->", "<!-- seeds:end -->"
-EXPERIMENTS = ("demo", "grid_house", "grid_house_4rooms")
+EXPERIMENTS = ("demo", "grid_house", "grid_house_4rooms", "house_nav_rays")
 # The experiment whose weights another one starts from (same seed): a curriculum.
 STARTS_FROM = {"grid_house_4rooms": "grid_house"}
 # Exit statuses of a training that was stopped and can go on: a time cap, a signal.
 STOPPED = (124, *range(128, 160))
 # What each experiment is judged by.
-METRIC = {"demo": "return", "grid_house": "length", "grid_house_4rooms": "length"}
+METRIC = {
+    "demo": "return",
+    "grid_house": "length",
+    "grid_house_4rooms": "length",
+    "house_nav_rays": "length",
+}
 
 
 def main() -> int:

@@ -26,13 +26,14 @@ def check_fit(policy: Policy, env: TrialVectorEnv) -> None:
     """Refuses an environment that the policy can't act in.
 
     Raises:
-        ConfigError: other observations, actions, or longer episodes than the policy was made for.
+        ConfigError: other observations, actions, or longer episodes than the policy was made for;
+            observations that it ignores may be others.
     """
     theirs, ours = (
         dict(space.spaces) if isinstance(space, spaces.Dict) else {}
         for space in (env.single_observation_space, policy.observation_space)
     )
-    for key in sorted({*theirs, *ours}):
+    for key in sorted({*theirs, *ours} - {*policy.config.ignore}):
         if not _same(theirs.get(key), ours.get(key)):
             raise ConfigError(
                 f"the policy doesn't fit this environment: its observation {key!r} is "

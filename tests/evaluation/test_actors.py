@@ -176,6 +176,24 @@ def test_misfits_are_named():
         check_fit(policy, env)
 
 
+def test_what_a_policy_ignores_may_differ():
+    env = DARKROOM.build(2)
+    more = {"extra": gym.spaces.Discrete(7), **env.single_observation_space.spaces}
+    config = PolicyConfig(width=8, heads=2, mlp_width=8, ignore=("extra",))
+    policy = Policy(config, gym.spaces.Dict(more), env.single_action_space, env.max_episode_steps)
+    check_fit(policy, env)
+    with pytest.raises(ConfigError, match="observation 'extra'"):
+        check_fit(
+            Policy(
+                PolicyConfig(width=8, heads=2, mlp_width=8),
+                gym.spaces.Dict(more),
+                env.single_action_space,
+                env.max_episode_steps,
+            ),
+            env,
+        )
+
+
 def test_noise_belongs_to_the_trial():
     many = TrialNoise(3, "actions", np.array([4, 9, 2]), 2)
     one = TrialNoise(3, "actions", np.array([9]), 2)
