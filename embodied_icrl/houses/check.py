@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Sequence, Union
 
 import numpy as np
@@ -35,6 +36,8 @@ from embodied_icrl.houses.spec import (
 from embodied_icrl.houses.visibility import views_of
 
 SMALLEST_ROOM = 1.0
+# Exported files and folders are called like the house.
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 _.-]{0,99}")
 
 
 def check_house(spec: HouseSpec) -> None:
@@ -62,6 +65,11 @@ def check_house(spec: HouseSpec) -> None:
 
 
 def _check_names(spec: HouseSpec) -> None:
+    if not _FILE_NAME.fullmatch(spec.name):
+        raise HouseError(
+            f"name: exported files can't be called {spec.name!r}: use 1 to 100 letters (a-z, A-Z), "
+            "digits, spaces, _ . and -, first a letter or a digit"
+        )
     if not spec.rooms:
         raise HouseError("rooms: a house needs at least one room")
     rooms = _unique("rooms", [room.name for room in spec.rooms])

@@ -83,7 +83,7 @@ class HouseSpec:
     """A house. `seed` is that of the generator, None for a house of other origin."""
 
     format: int = option(FORMAT, "version of this file format")
-    name: str = option("house", "names exported files")
+    name: str = option("house", "names exported files: letters, digits, spaces, _ . and -")
     seed: Optional[int] = option(None, "the generator's seed")
     wall_height: float = option(2.5, "metres")
     wall_thickness: float = option(0.05, "of one room's slab; between rooms there are two, metres")

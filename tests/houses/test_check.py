@@ -42,6 +42,11 @@ def test_a_file_holds_the_whole_house(seed: int, n_rooms: int) -> None:
     assert house_from_dict(json.loads(house_text(spec))) == spec
 
 
+@pytest.mark.parametrize("name", ["my house-2.v1", "7", "x" * 100])
+def test_a_house_may_be_called_what_a_file_may(tmp_path: Path, name: str) -> None:
+    assert load_house(edited(tmp_path / "edited.json", put("name", name))).name == name
+
+
 def test_a_saved_house_loads(tmp_path: Path) -> None:
     save_house(house(4, 3), tmp_path / "house.json")
     assert load_house(tmp_path / "house.json") == house(4, 3)
@@ -95,6 +100,14 @@ def stacked(node: dict[str, Any]) -> None:
     ("edit", "message"),
     [
         (put("format", 99), "format: 99"),
+        (put("name", ""), "name: .* called ''"),
+        (put("name", "../evil/x"), "name: .* called '../evil/x'.* a letter or a digit"),
+        (put("name", "/tmp/x"), "name: .* called '/tmp/x'"),
+        (put("name", ".hidden"), "name: .* called '.hidden'"),
+        (put("name", "a\\b"), "name: .* called 'a"),
+        (put("name", "two\nlines"), r"name: .* called 'two\\nlines'"),
+        (put("name", "ends\n"), r"name: .* called 'ends\\n'"),
+        (put("name", "x" * 101), "name: .* use 1 to 100 letters"),
         (put("rooms", []), "rooms: a house needs"),
         (put("rooms.0.kind", "bedrom"), r"rooms\[0\].kind: unknown 'bedrom'; .* 'bedroom'"),
         (put("rooms.0.bounds", [0, 0, 4]), r"rooms\[0\].bounds: expected 4 values"),
