@@ -41,10 +41,10 @@ class ObjectNav(BatchedTrialEnv):
     action`; otherwise the episode has failed) or at any step (`stop: automatic`).
 
     Reward: metres by which the walking distance to the goal has shrunk, the success reward, less
-    the cost of a step. The goal is every place within `success_distance` of an instance from which
-    it can be seen. `info["episode"]` has, besides success: "spl" and "soft_spl" by metres walked,
-    "path" and "shortest" (metres; shortest is the walking distance from the start to the goal),
-    "distance_to_goal" (metres, at the end) and "collisions".
+    the cost of a step. The goal is every place from which an agent that faces an instance sees it,
+    and has its camera within `success_distance` of it. `info["episode"]` has, besides success:
+    "spl" and "soft_spl" by metres walked, "path" and "shortest" (metres; shortest is the walking
+    distance from the start to the goal), "distance_to_goal" (metres, at the end) and "collisions".
     """
 
     splits = SPLITS

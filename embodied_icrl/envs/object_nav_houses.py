@@ -50,8 +50,10 @@ class House:
         self.centres = instances.centres
         self.goals: list[np.ndarray] = []
         self.goal_instances: list[np.ndarray] = []
+        # Of the camera to the object, and the camera is ahead of an agent that faces it.
+        reach = config.success_distance + config.body.camera_ahead
         for category in range(len(config.task_categories)):
-            self._add_goals(category, simulator, row, config.success_distance)
+            self._add_goals(category, simulator, row, reach)
         number = spec.seed if isinstance(spec, HouseSpec) else None
         rng = derived_rng(0, "starts", spec.name, 0 if number is None else number)
         self.starts = simulator.random_points(row, rng, config.start_points)
