@@ -118,7 +118,7 @@ def measure_throughput(repeats: int = 3, count: int = 4, steps: int = 40_000) ->
                         candidate="human", source=task.human_reward,
                         task=to_dict(task, target=True), algorithm=task.quick.algorithm,
                         n_envs=task.quick.n_envs, seed=k, first_step=0, last_step=steps,
-                        checkpoints=(steps,), folder=f"{folder}/seed_{k}", episodes=20,
+                        checkpoints=(steps,), folder=f"{folder}/seed_{k}", episodes=(20,),
                         hyperparameters=task.quick.hyperparameters,
                     )
                     for k in range(count)

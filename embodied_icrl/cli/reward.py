@@ -25,7 +25,7 @@ class EvaluateConfig:
     """What `reward evaluate` measures."""
 
     seeds: int = option(5, "trainings")
-    episodes: int = option(100, "per trained policy")
+    episodes: int = option(100, "per trained policy, none that the search chose by")
 
     def __post_init__(self) -> None:
         if self.seeds < 1 or self.episodes < 1:

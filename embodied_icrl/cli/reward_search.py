@@ -69,7 +69,7 @@ def _final_text(final: FinalResult) -> str:
 
 
 def evaluate(config: RewardConfig, settings: Mapping[str, Any]) -> None:
-    """Train a reward with several seeds, measure the policies on many episodes, print the result.
+    """Train a reward with several seeds, measure the policies on held-out episodes, print it.
 
     With `run=DIR` alone it is the best reward of that search, whose trainings at the end are looked
     up; with a file, it is that reward, and the trainings lie in `run`.

@@ -1,4 +1,4 @@
-"""How good one reward is: trained anew with several seeds, measured on many episodes."""
+"""How good one reward is: trained anew with several seeds, measured on many held-out episodes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def evaluate_reward(
 
     Args:
         folder: the trainings lie in `seed_K` there.
-        episodes: per policy.
+        episodes: per policy, none of which candidates were compared in.
 
     Raises:
         TrainingError: a training failed, or its policy can't be measured.
@@ -70,7 +70,8 @@ def _measure(plan: Plan, entry: Entry, k: int, episodes: int, limits: Limits) ->
         task=job.task,
         algorithm=job.algorithm,
         hyperparameters=job.hyperparameters,
-        episodes=episodes,
+        episodes={last: episodes},
+        phase=job.phase,
         task_paths=job.task_paths,
         limits=limits,
     )

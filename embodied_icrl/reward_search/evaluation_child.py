@@ -1,7 +1,8 @@
 """The separate evaluator: measures trained policies in a process that holds no candidate's code.
 
-A file of weights is all that it takes from a training. Its episodes depend on the task alone, so
-every candidate, seed and checkpoint is measured in the same ones.
+A file of weights is all that it takes from a training. Its episodes depend on the task and on the
+phase of the search alone: every candidate, seed and checkpoint of a phase is measured in the same
+ones, and those of the trainings at the end are held out from the choice of the best.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 # Else loaded late, when the confined process may no longer read files.
 import numpy.linalg
@@ -25,7 +26,7 @@ from embodied_icrl.manipulation.task import Task
 from embodied_icrl.manipulation.task_env import TaskEnv
 from embodied_icrl.reward_search.actor import Actor, WeightsError, load_actor
 from embodied_icrl.reward_search.findings import printable
-from embodied_icrl.reward_search.records import FitnessPoint
+from embodied_icrl.reward_search.records import FitnessPoint, Phase
 from embodied_icrl.reward_search.sandbox import Layers, Limits, run_sandboxed
 
 
@@ -35,7 +36,8 @@ def evaluate_weights(
     task: Mapping[str, Any],
     algorithm: str,
     hyperparameters: Mapping[str, Any],
-    episodes: int,
+    episodes: Mapping[int, int],
+    phase: Phase,
     limits: Limits,
     task_paths: Sequence[str] = (),
     layers: Layers | None = None,
@@ -47,7 +49,8 @@ def evaluate_weights(
         weights: step -> absolute path of a safetensors file.
         task: the task's configuration node.
         algorithm, hyperparameters: they give the network its shape.
-        episodes: with one policy each.
+        episodes: step -> number of episodes with its policy.
+        phase: whose episodes these are.
         task_paths: directories outside the package where the task's module lies.
         on_poll: as in `run_sandboxed`.
 
@@ -61,7 +64,8 @@ def evaluate_weights(
         "task": dict(task),
         "algorithm": algorithm,
         "hyperparameters": dict(hyperparameters),
-        "episodes": episodes,
+        "episodes": [episodes[step] for step in steps],
+        "phase": phase,
         "task_paths": list(task_paths),
     }
     outcome = run_sandboxed(
@@ -75,7 +79,7 @@ def evaluate_weights(
     if outcome.reason is not None:
         return (), f"evaluation: {outcome.reason}", outcome.deterministic
     points = tuple(
-        FitnessPoint(step, mean, success, episodes)
+        FitnessPoint(step, mean, success, episodes[step])
         for step, (mean, success) in zip(steps, outcome.result["points"])
     )
     return points, outcome.result["reason"], True
@@ -104,7 +108,7 @@ def evaluate(payload: Mapping[str, Any]) -> dict[str, Any]:
     task: Task = build(payload["task"], base, "task")
     env = TaskEnv(task)
     points = []
-    for path in payload["weights"]:
+    for path, episodes in zip(payload["weights"], payload["episodes"], strict=True):
         try:
             actor = load_actor(
                 path,
@@ -113,21 +117,21 @@ def evaluate(payload: Mapping[str, Any]) -> dict[str, Any]:
                 env.observation_space,
                 env.action_space,
             )
-            points.append(measure(actor, env, payload["episodes"]))
+            points.append(measure(actor, env, episodes, payload["phase"]))
         except WeightsError as error:
             return {"points": points, "reason": printable(str(error), 200)}
     return {"points": points, "reason": None}
 
 
-def measure(actor: Actor, env: TaskEnv, episodes: int) -> tuple[float, float]:
-    """Mean fitness and share of successes over the task's evaluation episodes.
+def measure(actor: Actor, env: TaskEnv, episodes: int, phase: Phase) -> tuple[float, float]:
+    """Mean fitness and share of successes over the first of a phase's episodes.
 
     Raises:
         WeightsError: the policy brought the simulator to where there is no fitness.
     """
     fitness, successes = [], 0
     for episode in range(episodes):
-        observation, _ = env.reset(seed=evaluation_seed(env.task, episode))
+        observation, _ = env.reset(seed=evaluation_seed(env.task, episode, phase))
         ended = False
         while not ended:
             observation, _, terminated, truncated, info = env.step(actor.act(observation))
@@ -140,6 +144,8 @@ def measure(actor: Actor, env: TaskEnv, episodes: int) -> tuple[float, float]:
     return mean, successes / episodes
 
 
-def evaluation_seed(task: Task, episode: int) -> int:
-    """The seed of an evaluation episode; no training has it."""
-    return derived_seed(0, "evaluation", task.name, episode) % 2**31
+def evaluation_seed(task: Task, episode: int, phase: Phase) -> int:
+    """The seed of an evaluation episode; no training has it, and no episode of another phase."""
+    phases: tuple[Phase, ...] = get_args(Phase)
+    free = derived_seed(0, "evaluation", task.name, phase, episode) % (2**31 // len(phases))
+    return free * len(phases) + phases.index(phase)  # the remainder keeps the phases apart

@@ -68,7 +68,7 @@ def film_candidates(
     episodes: int = EPISODES,
     wall_s: float = 300.0,
 ) -> Footage:
-    """Film policies that act without noise in the task's evaluation episodes, in a child process.
+    """Film policies that act without noise in the task's held-out episodes, in a child process.
 
     The child loads weights only: no reward code runs in it. It has no keys in its environment and
     limits on time and memory, but keeps the devices that rendering may need. A failure (damaged

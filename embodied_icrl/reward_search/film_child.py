@@ -122,7 +122,7 @@ def _write(players: Sequence[Player], task: Task, episodes: int, path: Path) -> 
     with VideoWriter(path, fps, size) as writer:
         for episode in range(episodes):
             for player in players:
-                player.begin(evaluation_seed(task, episode))
+                player.begin(evaluation_seed(task, episode, "final"))
             writer.write(_frame(players, task, episode, episodes, size))
             while not all(player.ended for player in players):
                 for player in players:

@@ -62,9 +62,8 @@ def job_hash(job: Job) -> str:
 
 def _training_hash(job: Job) -> str:
     """The same for all stretches of one training."""
-    return _hash(
-        _without(job, "folder", "task_paths", "first_step", "last_step", "checkpoints", "episodes")
-    )
+    places, stretch = ("folder", "task_paths"), ("first_step", "last_step", "checkpoints")
+    return _hash(_without(job, *places, *stretch, "episodes", "phase"))
 
 
 def _without(job: Job, *names: str) -> dict[str, Any]:

@@ -188,14 +188,16 @@ def _train(
 def _evaluate(
     job: Job, weights: Mapping[int, str], limits: TrainingLimits, layers: Layers, watch: _Watch
 ) -> tuple[tuple[FitnessPoint, ...], str | None, bool]:
+    episodes = dict(zip(job.checkpoints, job.episodes, strict=True))
     return evaluate_weights(
         weights,
         task=job.task,
         algorithm=job.algorithm,
         hyperparameters=job.hyperparameters,
-        episodes=job.episodes,
+        episodes=episodes,
+        phase=job.phase,
         task_paths=job.task_paths,
-        limits=limits.evaluation(job.episodes * len(weights)),
+        limits=limits.evaluation(sum(episodes[step] for step in weights)),
         layers=layers,
         on_poll=watch.stop_only,
     )

@@ -7,9 +7,10 @@ from pathlib import Path
 from embodied_icrl.manipulation.task import Budget
 from embodied_icrl.reward_search.film import Take
 from embodied_icrl.reward_search.jobs import weights_file
-from embodied_icrl.reward_search.records import BASELINES, INIT, Candidate
+from embodied_icrl.reward_search.records import BASELINES, INIT, Candidate, Phase
 from embodied_icrl.reward_search.rounds import Entry, Plan, steps_of, training_seed
 from embodied_icrl.reward_search.search_config import SearchConfig, task_node, task_paths
+from embodied_icrl.reward_search.selection import counted
 from embodied_icrl.reward_search.store import Store
 
 
@@ -17,17 +18,30 @@ def search_plan(config: SearchConfig) -> Plan:
     """Of the trainings that compare candidates."""
     budget = config.quick_budget
     steps = steps_of(budget.env_steps, config.checkpoints)
-    return _plan(config, budget, "search", config.seeds, config.racing.rungs(steps))
+    episodes = (config.episodes,) * len(steps)
+    return _plan(config, budget, "search", config.seeds, config.racing.rungs(steps), episodes)
 
 
 def final_plan(config: SearchConfig) -> Plan:
-    """Of the trainings at the end."""
+    """Of the trainings at the end.
+
+    Only the checkpoints that make the fitness are measured in many episodes; the others just show
+    the way there.
+    """
     budget = config.last_budget
-    return _plan(config, budget, "final", config.final_seeds, (budget.env_steps,))
+    count = len(steps_of(budget.env_steps, config.checkpoints))
+    last = counted(count, config.selection)
+    episodes = (config.episodes,) * (count - last) + (config.final_episodes,) * last
+    return _plan(config, budget, "final", config.final_seeds, (budget.env_steps,), episodes)
 
 
 def _plan(
-    config: SearchConfig, budget: Budget, phase: str, seeds: int, rungs: tuple[int, ...]
+    config: SearchConfig,
+    budget: Budget,
+    phase: Phase,
+    seeds: int,
+    rungs: tuple[int, ...],
+    episodes: tuple[int, ...],
 ) -> Plan:
     return Plan(
         task=task_node(config.task),
@@ -36,7 +50,8 @@ def _plan(
         seeds=tuple(training_seed(config.seed, phase, k) for k in range(seeds)),
         checkpoints=steps_of(budget.env_steps, config.checkpoints),
         rungs=rungs,
-        episodes=config.episodes,
+        episodes=episodes,
+        phase=phase,
     )
 
 

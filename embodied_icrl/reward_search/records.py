@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Phase = Literal["search", "final"]  # of a search; each is measured in episodes of its own
 Message = Mapping[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 
 BASELINES = ("human", "sparse")  # ids of the rewards that a task brings along
@@ -93,7 +94,9 @@ class Job:
         first_step, last_step: environment steps; a stretch that begins after 0 goes on from the
             state that the stretch before it left in `folder`.
         checkpoints: environment steps at which fitness is measured; the last is `last_step`.
-        episodes: number of episodes per measurement.
+        episodes: number of episodes of each measurement, in the order of `checkpoints`.
+        phase: whose episodes it is measured in: those that candidates are compared in, or those
+            held out for the trainings at the end.
         folder: the directory of this candidate and seed, absolute.
     """
 
@@ -107,7 +110,8 @@ class Job:
     last_step: int
     checkpoints: tuple[int, ...]
     folder: str
-    episodes: int = 20
+    episodes: tuple[int, ...]
+    phase: Phase = "search"
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     task_paths: tuple[str, ...] = ()
 

@@ -14,7 +14,14 @@ from embodied_icrl.manipulation.task import Budget
 from embodied_icrl.reward_search.findings import printable
 from embodied_icrl.reward_search.jobs import Progress, finished, remove_state
 from embodied_icrl.reward_search.launchers import Launcher
-from embodied_icrl.reward_search.records import CURVES, Candidate, FitnessPoint, Job, JobResult
+from embodied_icrl.reward_search.records import (
+    CURVES,
+    Candidate,
+    FitnessPoint,
+    Job,
+    JobResult,
+    Phase,
+)
 from embodied_icrl.reward_search.search_progress import SearchProgress
 
 
@@ -23,11 +30,12 @@ class Plan:
     """What all trainings of a round have in common.
 
     Attributes:
-        task, task_paths, episodes: as in `Job`.
+        task, task_paths, phase: as in `Job`.
         budget: of each training.
         seeds: of the trainings of one candidate.
         checkpoints: environment steps at which fitness is measured; the last is the budget's end.
         rungs: environment steps at which candidates are compared; the last is the budget's end.
+        episodes: number of episodes of each measurement, in the order of `checkpoints`.
     """
 
     task: Mapping[str, Any]
@@ -36,7 +44,8 @@ class Plan:
     seeds: tuple[int, ...]
     checkpoints: tuple[int, ...]
     rungs: tuple[int, ...]
-    episodes: int
+    episodes: tuple[int, ...]
+    phase: Phase
 
     @property
     def steps(self) -> int:
@@ -45,6 +54,11 @@ class Plan:
 
     def job(self, entry: Entry, k: int, first: int, last: int) -> Job:
         """A stretch of the training of `entry` with its seed number `k`."""
+        measured = [
+            (step, count)
+            for step, count in zip(self.checkpoints, self.episodes, strict=True)
+            if first < step <= last
+        ]
         return Job(
             candidate=entry.candidate.id,
             source=entry.candidate.source or "",
@@ -54,9 +68,10 @@ class Plan:
             seed=self.seeds[k],
             first_step=first,
             last_step=last,
-            checkpoints=tuple(step for step in self.checkpoints if first < step <= last),
+            checkpoints=tuple(step for step, _ in measured),
             folder=str((entry.folder / f"seed_{k}").resolve()),
-            episodes=self.episodes,
+            episodes=tuple(count for _, count in measured),
+            phase=self.phase,
             hyperparameters=self.budget.hyperparameters,
             task_paths=self.task_paths,
         )
@@ -252,12 +267,8 @@ def _mean(series: Sequence[Sequence[float]]) -> tuple[float, ...]:
     return tuple(float(np.mean([run[i] for run in series])) for i in range(length))
 
 
-def training_seed(seed: int, phase: str, number: int) -> int:
-    """The seed of a training: the same for all candidates, so that luck is shared.
-
-    Args:
-        phase: "search" or "final".
-    """
+def training_seed(seed: int, phase: Phase, number: int) -> int:
+    """The seed of a training: the same for all candidates, so that luck is shared."""
     return derived_seed(seed, "training", phase, number) % 2**31
 
 

@@ -78,9 +78,12 @@ class SearchConfig:
     )
     racing: Racing = option(Racing, "how hopeless candidates are stopped early")
     checkpoints: int = option(10, "moments of a training at which fitness is measured")
-    episodes: int = option(20, "episodes per measurement")
+    episodes: int = option(20, "episodes per measurement along a training")
     quick: BudgetChange = option(BudgetChange, "budget of the trainings that compare candidates")
     final_seeds: int = option(5, "trainings of the best and of the baselines at the end; 0: none")
+    final_episodes: int = option(
+        100, "held-out episodes per measurement that makes the fitness of a training at the end"
+    )
     final_budget: Literal["full", "quick"] = option("full", "budget of the trainings at the end")
     full: BudgetChange = option(BudgetChange, "the full budget")
     workers: int = option(0, "trainings side by side; 0: one per core")
@@ -101,7 +104,7 @@ class SearchConfig:
     def __post_init__(self) -> None:
         least = {
             "iterations": 1, "samples": 1, "attempts": 1, "seeds": 1, "final_seeds": 0,
-            "checkpoints": 1, "episodes": 1, "seed": 0, "workers": 0,
+            "checkpoints": 1, "episodes": 1, "final_episodes": 1, "seed": 0, "workers": 0,
         }  # fmt: skip
         for key, minimum in least.items():
             if getattr(self, key) < minimum:

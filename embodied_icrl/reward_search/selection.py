@@ -46,6 +46,11 @@ def select(
     return mean, mean - half, mean + half
 
 
+def counted(checkpoints: int, selection: Selection = "mean_last") -> int:
+    """How many of the last checkpoints of a training make its fitness."""
+    return checkpoints if selection == "max" else max(1, round(LAST_SHARE * checkpoints))
+
+
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The best first: trained to the end by fitness, then stopped, waiting, failed, refused."""
 
@@ -57,7 +62,5 @@ def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _of_run(run: Sequence[FitnessPoint], selection: Selection) -> float:
-    values = [point.mean for point in run]
-    if selection == "max":
-        return max(values)
-    return fmean(values[-max(1, round(LAST_SHARE * len(values))) :])
+    values = [point.mean for point in run[-counted(len(run), selection) :]]
+    return max(values) if selection == "max" else fmean(values)

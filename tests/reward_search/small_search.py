@@ -43,7 +43,10 @@ def answer(mark: str) -> str:
 class FakeProposer:
     """Answers by a function of (iteration, sample, attempt); counts what was paid for.
 
-    A text of None is a failed server. Every paid answer is a line of `log`.
+    A text of None is an answer that was held back. A call gives `per_call` answers, or those before
+    the one that it stops at. Every paid answer is a line of `log`, written when it is paid: before
+    anyone can store it. A kill in between would have it paid twice, which nobody can avoid; kills
+    at a write to disk, as in the tests, never fall there.
     """
 
     name = "fake"
@@ -55,22 +58,37 @@ class FakeProposer:
         text: Callable[[int, int, int], str | None],
         log: Path,
         stops_at: Callable[[int, int, int], Exception | None] = lambda i, s, a: None,
+        per_call: int = 2,
     ) -> None:
         self.text = text
         self.log = log
         self.stops_at = stops_at
+        self.per_call = per_call
         self.requests: list[Request] = []
 
-    def propose(self, request: Request) -> Iterator[Answer]:
+    def propose(self, request: Request) -> Iterator[tuple[Answer, ...]]:
         self.requests.append(request)
-        for sample in request.samples:
+        samples = request.samples
+        while samples:
+            call = self._call(request, samples[: self.per_call])
+            samples = samples[len(call) :]
+            yield call
+
+    def _call(self, request: Request, samples: Sequence[int]) -> tuple[Answer, ...]:
+        keys, answers = [], []
+        for sample in samples:
             key = (request.iteration, sample, request.attempt)
             error = self.stops_at(*key)
-            if error is not None:
+            if error is not None and not answers:
                 raise error
+            if error is not None:
+                break
             text = self.text(*key)
-            yield Answer(sample, text, None if text else "server on fire", Usage(100, 10))
-            append(self.log, json.dumps(key))
+            usage = None if answers else Usage(100, 10)
+            answers.append(Answer(sample, text, None if text else "held back", usage))
+            keys.append(json.dumps(key))
+        append(self.log, "\n".join(keys))
+        return tuple(answers)
 
     def expected_cost(self, request: Request, iterations: int) -> str:
         return f"{iterations} iterations may cost a fortune"
@@ -117,7 +135,8 @@ def fake_result(job: Job) -> JobResult:
     if "broken" in job.source:
         return JobResult("failed", "the reward is nan at step 3", env_steps=job.first_step)
     points = tuple(
-        FitnessPoint(step, fake_fitness(job, step), 0.0, job.episodes) for step in job.checkpoints
+        FitnessPoint(step, fake_fitness(job, step), 0.0, episodes)
+        for step, episodes in zip(job.checkpoints, job.episodes, strict=True)
     )
     means = tuple(point.mean for point in points)
     steps = job.last_step - job.first_step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import get_args
 
 import gymnasium as gym
 import numpy as np
@@ -23,6 +24,7 @@ from embodied_icrl.reward_search.evaluation_child import (
     evaluation_seed,
     measure,
 )
+from embodied_icrl.reward_search.records import Phase
 from embodied_icrl.reward_search.sandbox import Limits
 from tests.reward_search.tasks import TASK
 from tests.reward_search.trainings import NODE
@@ -170,9 +172,9 @@ def test_a_scripted_success_scores_one_and_an_idle_policy_none():
             def act(self, observation):
                 return env.expert_action()
 
-        expert = measure(Expert(), env, 5)
+        expert = measure(Expert(), env, 5, "search")
         zero = {name: 0 * tensor for name, tensor in good().items()}
-        idle = measure(actor_of(zero), env, 5)
+        idle = measure(actor_of(zero), env, 5, "search")
     finally:
         env.close()
     assert expert == (1.0, 1.0)
@@ -185,20 +187,53 @@ def actor_of(tensors) -> Actor:
     return Actor(shape, layers, BOX)
 
 
-def test_episodes_depend_on_the_task_alone():
-    seeds = [evaluation_seed(TASK, i) for i in range(100)]
-    assert len(set(seeds)) == 100
-    assert seeds == [evaluation_seed(dataclasses.replace(TASK, horizon=7), i) for i in range(100)]
-    training = {derived_seed(s, "training", "from", 0) % 2**31 for s in range(1000)}
-    assert training.isdisjoint(seeds)
+def seeds_of(phase: Phase, count: int, task: Task = TASK) -> list[int]:
+    return [evaluation_seed(task, episode, phase) for episode in range(count)]
+
+
+def test_episodes_depend_on_the_task_and_the_phase_alone():
+    for phase in get_args(Phase):
+        seeds = seeds_of(phase, 100)
+        assert len(set(seeds)) == 100 and all(0 <= seed < 2**31 for seed in seeds)
+        assert seeds == seeds_of(phase, 100, dataclasses.replace(TASK, horizon=7))
+        training = {derived_seed(s, "training", "from", 0) % 2**31 for s in range(1000)}
+        assert training.isdisjoint(seeds)
     env, other = TaskEnv(TASK), TaskEnv(TASK)
     try:
-        first = measure(actor_of(good()), env, 3)
-        measure(actor_of({name: -tensor for name, tensor in good().items()}), other, 2)
-        assert measure(actor_of(good()), other, 3) == first
+        first = measure(actor_of(good()), env, 3, "search")
+        backwards = {name: -tensor for name, tensor in good().items()}
+        measure(actor_of(backwards), other, 2, "final")
+        assert measure(actor_of(good()), other, 3, "search") == first
     finally:
         env.close()
         other.close()
+
+
+def test_what_chooses_the_best_and_what_it_is_worth_share_no_episode():
+    search, final = set(seeds_of("search", 10_000)), set(seeds_of("final", 10_000))
+    assert len(search) > 9_990 and len(final) > 9_990
+    assert search.isdisjoint(final)
+
+
+@pytest.mark.parametrize("phase", ["search", "final"])
+@pytest.mark.parametrize("episodes", [1, 7])
+def test_it_measures_the_episodes_of_its_phase_as_many_as_told(phase, episodes):
+    begun = []
+
+    class Counting:
+        task = TASK
+
+        def reset(self, seed):
+            begun.append(seed)
+            return np.zeros(10, np.float32), {}
+
+        def step(self, action):
+            info = {"fitness": len(begun), "success": len(begun) == 1}
+            return np.zeros(10, np.float32), 0.0, True, False, info
+
+    found = measure(actor_of(good()), Counting(), episodes, phase)
+    assert begun == seeds_of(phase, episodes)
+    assert found == ((episodes + 1) / 2, 1 / episodes)
 
 
 def test_a_fitness_that_is_no_number_is_the_fault_of_the_weights():
@@ -212,7 +247,7 @@ def test_a_fitness_that_is_no_number_is_the_fault_of_the_weights():
             return np.zeros(10), 0.0, True, False, {"fitness": float("nan"), "success": False}
 
     with pytest.raises(WeightsError, match="nan"):
-        measure(actor_of(good()), Broken(), 2)
+        measure(actor_of(good()), Broken(), 2, "search")
 
 
 def test_the_child_stops_at_the_first_weights_that_can_not_be_used(tmp_path):
@@ -227,15 +262,18 @@ def test_the_child_stops_at_the_first_weights_that_can_not_be_used(tmp_path):
         task=NODE,
         algorithm="ppo",
         hyperparameters=SMALL,
-        episodes=4,
+        episodes={10: 4, 20: 6, 30: 4, 40: 4},
+        phase="final",
         limits=Limits(wall_s=150, cpu_s=60),
     )
-    assert [point.step for point in points] == [10, 20]
+    assert [(point.step, point.episodes) for point in points] == [(10, 4), (20, 6)]
     assert "no tensor" in reason
     assert deterministic
     base: type = Task
     env = TaskEnv(build(NODE, base))
     try:
-        assert (points[0].mean, points[0].success) == measure(actor_of(good()), env, 4)
+        for point, episodes in zip(points, (4, 6), strict=True):
+            expected = measure(actor_of(good()), env, episodes, "final")
+            assert (point.mean, point.success) == expected
     finally:
         env.close()

@@ -255,7 +255,8 @@ def test_a_result_is_read_as_it_was_written(tmp_path):
     [
         {"source": HONEST + "\n"},
         {"seed": 4},
-        {"episodes": 4},
+        {"episodes": (3, 4)},
+        {"phase": "final"},
         {"hyperparameters": {"n_steps": 64}},
         {"task": {"_target_": "x"}},
         {"n_envs": 2},

@@ -50,7 +50,7 @@ def small_job(folder: Path | str, source: str = HONEST, **changes: Any) -> Job:
         "last_step": 256,
         "checkpoints": (128, 256),
         "folder": str(folder),
-        "episodes": 3,
+        "episodes": 3,  # at each checkpoint
         "hyperparameters": {"n_steps": 32, "batch_size": 64, "n_epochs": 2},
     }
     if changes.get("algorithm", "ppo") != "ppo":
@@ -59,7 +59,9 @@ def small_job(folder: Path | str, source: str = HONEST, **changes: Any) -> Job:
             "learning_starts": 16, "buffer_size": 160, "batch_size": 16,
             "policy_kwargs": {"net_arch": [16, 16]},
         }  # fmt: skip
-    return Job(**{**values, **changes})
+    values |= changes
+    values["episodes"] = (values["episodes"],) * len(values["checkpoints"])
+    return Job(**values)
 
 
 # What hostile code does, by name: the code, and what its job's reason must hold (None: the job
