@@ -42,7 +42,7 @@ class MujocoConfig:
 
     refine: int = option(2, "distances: grid points per 0.05 m; more is more exact and slower")
     kept_houses: int = option(16, "compiled houses kept in memory for the next load")
-    kept_uploads: int = option(32, "houses kept in graphics memory, with camera sensors")
+    kept_uploads: int = option(32, "houses kept in graphics memory; at least one for each agent")
     check_houses: bool = option(False, "check every house before it is used; files always are")
 
     def __post_init__(self) -> None:
@@ -88,7 +88,9 @@ class MujocoSimulator(Simulator):
         self.collided = np.zeros(num_envs, dtype=bool)
         n_classes = FIRST_CATEGORY + len(self.categories)
         self._rays = RayCaster(num_envs, self.sensors, len(self.categories), n_classes)
-        self._cameras = Cameras(self.sensors, n_classes, config.kept_uploads)
+        # With fewer than there are agents, every picture would need its house sent again.
+        kept = max(config.kept_uploads, num_envs)
+        self._cameras = Cameras(self.sensors, n_classes, kept)
         self._movers = Movers(num_envs, body.radius - SLACK)
         self._scenes: List[Optional[Scene]] = [None] * num_envs
         self._kept: OrderedDict[HouseSpec, Scene] = OrderedDict()

@@ -22,8 +22,10 @@ from embodied_icrl.simulators.base import (
     ReferenceCamera,
     Simulator,
 )
+from embodied_icrl.simulators.cameras import Cameras
 from embodied_icrl.simulators.mujoco import MujocoConfig, MujocoSimulator
 from embodied_icrl.simulators.poses import pixel_directions
+from embodied_icrl.simulators.scene import Scene
 from embodied_icrl.simulators.sight import cast
 from tests.simulators.houses import CATEGORIES, generated, two_rooms
 from tests.simulators.suite import SENSORS, MakeSimulator, SimulatorSuite, arrays, everywhere, put
@@ -185,7 +187,7 @@ def test_without_gl_cameras_are_refused_and_pictures_drawn(
 def test_cameras_agree_with_rays(make_simulator: MakeSimulator) -> None:
     size = {"width": 48, "height": 32, "fov": 80.0}
     sensors = {kind: CameraSensor(kind=kind, **size) for kind in ("rgb", "depth", "semantic")}
-    simulator = make_simulator(3, sensors, CATEGORIES, kept_uploads=1)
+    simulator = make_simulator(3, sensors, CATEGORIES)
     for row in range(3):
         simulator.load(row, generated(row % 2, 2))
     everywhere(simulator, np.random.default_rng(2))
@@ -202,6 +204,42 @@ def test_cameras_agree_with_rays(make_simulator: MakeSimulator) -> None:
         deep = np.minimum(distance * local[:, 2], 10.0)
         assert np.median(np.abs(deep - out["depth"][row].ravel())) < 5e-3
         assert out["rgb"][row].std() > 5
+
+
+@needs_gl
+def test_a_house_is_sent_once_however_many_there_are(
+    make_simulator: MakeSimulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[str] = []
+    send = Cameras._send
+
+    def counted(cameras: Cameras, scene: Scene) -> object:
+        sent.append(scene.spec.name)
+        return send(cameras, scene)
+
+    monkeypatch.setattr(Cameras, "_send", counted)
+    sensors = {"eye": CameraSensor(width=16, height=16)}
+    simulator = make_simulator(3, sensors, CATEGORIES, kept_uploads=1)
+    for row in range(3):
+        simulator.load(row, generated(row, 1))
+    everywhere(simulator, np.random.default_rng(0))
+    out, again = arrays(simulator), arrays(simulator)
+    simulator.observe(out)
+    simulator.observe(again)
+    np.testing.assert_array_equal(again["eye"], out["eye"])
+    assert sent == ["house_0", "house_1", "house_2"]
+    # A fourth house takes the place of the one that nobody is in any more.
+    pose = simulator.positions[1:2].copy(), simulator.yaw[1:2].copy(), simulator.tilt[1:2].copy()
+    simulator.load(1, generated(3, 1))
+    everywhere(simulator, np.random.default_rng(0))
+    simulator.observe(again)
+    simulator.observe(again)
+    assert sent[3:] == ["house_3"]
+    simulator.load(1, generated(1, 1))
+    simulator.place(np.array([1]), *pose)
+    simulator.observe(again)
+    assert sent[4:] == ["house_1"]
+    np.testing.assert_array_equal(again["eye"][1], out["eye"][1])
 
 
 @needs_gl
