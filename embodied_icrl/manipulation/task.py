@@ -72,7 +72,7 @@ class Task(abc.ABC):
     hold_steps: ClassVar[int] = 10
     view: ClassVar[View] = View((0.0, 0.0, 0.0), 1.5)
 
-    horizon: int = option(50, "steps per episode")
+    horizon: int = option(50, "steps per episode, at most")
 
     def __post_init__(self) -> None:
         if self.horizon < 1:
@@ -81,6 +81,9 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def make_env(self) -> Env:
         """The simulator as a Gymnasium environment; its own reward is never used.
+
+        An episode ends after `horizon` steps, or before where the environment says `terminated` or
+        `truncated`; make it without its own time limit where that is shorter.
 
         Raises:
             MissingDependencyError: a package that it needs isn't installed.
@@ -100,6 +103,11 @@ class Task(abc.ABC):
 
     def fitness(self, measures: Sequence[float]) -> float:
         """How good an episode was, from `measure` after each of its steps; no reward is involved.
+
+        In an episode that the environment terminated, the last measure stands for the steps that
+        are missing to `horizon` too: what was reached, or lost, at its end holds from there on.
+        One that was truncated, by `horizon` or by the environment's own time limit, has the
+        measures of its steps alone.
 
         Here: the mean over the last `hold_steps` steps, so that passing through the goal is
         worth little and staying there is worth 1.

@@ -27,6 +27,8 @@ class RewardError(UserError):
 class TaskEnv(gym.Env[NDArray[np.float32], NDArray[Any]]):
     """Episodes of a task: at most `horizon` steps, then truncated.
 
+    The simulator may end them before, as terminated or truncated.
+
     The info of a step has `success` (bool) and `components` (the reward's); that of an episode's
     last step also `fitness`. Both truths come from the simulator, never from the reward.
 
@@ -74,18 +76,21 @@ class TaskEnv(gym.Env[NDArray[np.float32], NDArray[Any]]):
         Raises:
             RewardError: the reward is not a finite number.
         """
-        self._raw, _, terminated, _, _ = self.simulator.step(action)
+        self._raw, _, terminated, out_of_time, _ = self.simulator.step(action)
         task = self.task
         self._measures.append(task.measure(self.simulator, self._raw))
         self.state_vector = self.layout.flatten(task.read_state(self.simulator, self._raw, action))
         total, components = self._ask_reward()
-        truncated = not terminated and len(self._measures) >= task.horizon
+        at_horizon = len(self._measures) >= task.horizon
+        truncated = not terminated and bool(out_of_time or at_horizon)
         info: dict[str, Any] = {
             "success": task.success(self.simulator, self._raw),
             "components": components,
         }
         if terminated or truncated:
-            info["fitness"] = task.fitness(self._measures)
+            # What a simulator terminates with holds for the steps that it leaves out.
+            missing = task.horizon - len(self._measures) if terminated else 0
+            info["fitness"] = task.fitness(self._measures + self._measures[-1:] * missing)
         return self._observation(), total, bool(terminated), truncated, info
 
     def expert_action(self) -> NDArray[Any] | None:

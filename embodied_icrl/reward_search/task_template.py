@@ -62,7 +62,12 @@ class NewTask(Task):
     full: ClassVar[Budget] = Budget(100_000, "ppo")
 
     def make_env(self) -> PhysicsEnv:
-        """Any Gymnasium environment will do; this one steps the model above."""
+        """Any Gymnasium environment will do; this one steps the model above.
+
+        It may end episodes before `horizon`. After `terminated`, the last moment counts for the
+        steps left out; `truncated` just ends the episode, so switch off time limits that are too
+        short (`gym.make(..., max_episode_steps=-1)`).
+        """
         return PhysicsEnv(MODEL, frame_skip=4, begin=_begin, observe=_observe)
 
     def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
@@ -76,7 +81,7 @@ class NewTask(Task):
         }
 
     def success(self, env: Env, observation: Any) -> bool:
-        """Read from the simulator, never from a reward."""
+        """Read from the simulator, never from a reward; fitness is its mean over the last steps."""
         data = env.unwrapped.data  # type: ignore[attr-defined]
         return bool(abs(data.qpos[0] - data.mocap_pos[0, 0]) < 0.03)
 

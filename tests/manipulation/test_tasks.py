@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import gymnasium as gym
 import numpy as np
 import pytest
 
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.manipulation.fetch import FetchPickAndPlace, FetchPush, FetchReach, FetchSlide
+from embodied_icrl.manipulation.fields import Field
 from embodied_icrl.manipulation.planar_push import PlanarPush
 from embodied_icrl.manipulation.planar_reach import PlanarReach
-from embodied_icrl.manipulation.task import Budget
+from embodied_icrl.manipulation.task import Budget, Task
 from embodied_icrl.manipulation.task_env import RewardError, TaskEnv
 from embodied_icrl.manipulation.valve_turn import ValveTurn
 from tests.manipulation.episodes import episode, fitness, name_of
@@ -89,6 +94,86 @@ def test_passing_through_the_goal_is_worth_less_than_staying():
     assert task.fitness([0.0] * 40 + [1.0] * 10) == 1.0
     assert task.fitness([1.0] * 40 + [0.0] * 10) == 0.0
     assert task.fitness([1.0, 0.0]) == 0.5
+
+
+class Walk(gym.Env):
+    """A walk along a line, 1 or -1 per step, that may end by itself."""
+
+    observation_space = gym.spaces.Box(-100.0, 100.0, (1,), np.float32)
+    action_space = gym.spaces.Box(-1.0, 1.0, (1,), np.float32)
+
+    def __init__(self, ends: tuple[int, ...]) -> None:
+        self.ends = ends  # places where it terminates
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.place += int(np.sign(action[0]))
+        return np.full(1, self.place, np.float32), 0.0, self.place in self.ends, False, {}
+
+
+@dataclass(frozen=True)
+class WalkTask(Task):
+    """Success: at or beyond place 3. The walk terminates at `ends`, is truncated after `limit`."""
+
+    name: ClassVar[str] = "walk"
+    description: ClassVar[str] = "Go three steps to the right."
+    fields: ClassVar[tuple[Field, ...]] = (Field("place", (), "-", "where it is"),)
+    ends: tuple[int, ...] = ()
+    limit: int = 1000
+
+    def make_env(self):
+        return gym.wrappers.TimeLimit(Walk(self.ends), self.limit)
+
+    def read_state(self, env, observation, action):
+        return {"place": env.unwrapped.place}
+
+    def success(self, env, observation):
+        return env.unwrapped.place >= 3
+
+
+def walk(task: Task, action: float) -> tuple[int, bool, bool, dict[str, Any]]:
+    """Steps, how it ended, and the last info, of an episode of one action."""
+    env = TaskEnv(task)
+    env.reset(seed=0)
+    steps, terminated, truncated, info = 0, False, False, {}
+    while not (terminated or truncated):
+        assert "fitness" not in info
+        _, _, terminated, truncated, info = env.step(np.array([action], np.float32))
+        steps += 1
+    assert type(terminated) is type(truncated) is bool
+    return steps, terminated, truncated, info
+
+
+def test_an_episode_that_the_simulator_ends_with_success_is_worth_as_much_as_staying_there():
+    staying, ending = WalkTask(horizon=20), WalkTask(horizon=20, ends=(3, -3))
+    steps, terminated, truncated, info = walk(staying, 1.0)
+    assert (steps, terminated, truncated) == (20, False, True)
+    assert info["fitness"] == 1.0
+    steps, terminated, truncated, info = walk(ending, 1.0)
+    assert (steps, terminated, truncated) == (3, True, False)
+    assert info["fitness"] == 1.0 and info["success"]
+
+
+def test_an_episode_that_the_simulator_ends_with_a_failure_is_worth_nothing():
+    steps, terminated, _, info = walk(WalkTask(horizon=20, ends=(3, -3)), -1.0)
+    assert (steps, terminated) == (3, True)
+    assert info["fitness"] == 0.0 and not info["success"]
+
+
+def test_an_end_at_the_horizon_itself_leaves_no_step_out():
+    _, terminated, truncated, info = walk(WalkTask(horizon=3, ends=(3,)), 1.0)
+    assert (terminated, truncated) == (True, False)
+    assert info["fitness"] == pytest.approx(1 / 3)
+
+
+def test_the_time_limit_of_the_simulator_ends_an_episode_and_adds_nothing():
+    steps, terminated, truncated, info = walk(WalkTask(horizon=20, limit=5), 1.0)
+    assert (steps, terminated, truncated) == (5, False, True)
+    assert info["fitness"] == pytest.approx(3 / 5)
 
 
 def test_a_reward_that_cannot_be_used_is_named():
