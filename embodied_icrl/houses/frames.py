@@ -18,12 +18,6 @@ def to_mujoco(points: np.ndarray) -> np.ndarray:
     return np.stack([points[..., 0], -points[..., 2], points[..., 1]], axis=-1)
 
 
-def from_mujoco(points: np.ndarray) -> np.ndarray:
-    """MuJoCo points or vectors `[..., 3]` in the frame of the house."""
-    points = np.asarray(points)
-    return np.stack([points[..., 0], points[..., 2], -points[..., 1]], axis=-1)
-
-
 def mujoco_quaternion(yaw: float) -> tuple[float, float, float, float]:
     """A yaw in degrees as MuJoCo's (w, x, y, z)."""
     half = math.radians(yaw) / 2

@@ -256,11 +256,6 @@ class Simulator(abc.ABC):
         """The same from any points `[point, 3]` of one scene: float64 `[point]`."""
 
     @abc.abstractmethod
-    def way(self, goal: np.ndarray) -> np.ndarray:
-        """The yaw in which every agent's shortest path to its goal begins: float64 `[env]`;
-        undefined where the distance is 0 or inf."""
-
-    @abc.abstractmethod
     def visible_pixels(self, row: int, camera: ReferenceCamera) -> np.ndarray:
         """How many pixels of each instance the reference camera sees from the pose of `row`, at the
         current tilt: int64 `[instance]`."""

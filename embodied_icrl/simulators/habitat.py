@@ -302,26 +302,22 @@ class HabitatSimulator(Simulator):
         place.prepare([np.array(goal, dtype=np.float64).reshape(-1, 3) for goal in goals])
 
     def distance(self, goal: np.ndarray) -> np.ndarray:
-        return np.array([self._way(row, int(goal[row]))[0] for row in range(self.num_envs)])
+        return np.array([self._distance(row, int(goal[row])) for row in range(self.num_envs)])
 
     def distances_from(self, row: int, goal: int, points: np.ndarray) -> np.ndarray:
         place = self._entered(row)
         ground, target = self._ground(row), place.goals[goal]
         points = np.asarray(points, dtype=np.float64)
-        return np.array([ground.way(point, target)[0] for point in points], dtype=np.float64)
+        return np.array([ground.distance(point, target) for point in points], dtype=np.float64)
 
-    def way(self, goal: np.ndarray) -> np.ndarray:
-        return np.array([self._way(row, int(goal[row]))[1] for row in range(self.num_envs)])
-
-    def _way(self, row: int, goal: int) -> Tuple[float, float]:
-        """Distance and direction, which are mostly asked for one after the other."""
+    def _distance(self, row: int, goal: int) -> float:
+        """Found once for a place: an agent that turns stays where it is."""
         place = self._entered(row)
         asked = (goal, *self.positions[row].tolist())
         if place.last is None or place.last[0] != asked:
-            found = self._ground(row).way(self.positions[row], place.goals[goal])
+            found = self._ground(row).distance(self.positions[row], place.goals[goal])
             place.last = (asked, found)
-        result: Tuple[float, float] = place.last[1]
-        return result
+        return float(place.last[1])
 
     def visible_pixels(self, row: int, camera: ReferenceCamera) -> np.ndarray:
         (ids,) = self._photograph(row, Shot("semantic", camera.width, camera.height, camera.fov))
@@ -382,7 +378,7 @@ class _Row:
         scene, files: what was asked for.
         stage: the stage.
         points, goals: of each goal, as they were given and as the ground needs them.
-        last: the way asked for last: what was asked, and the answer.
+        last: the distance asked for last: what was asked, and the answer.
     """
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ from embodied_icrl.simulators.habitat_world import habitat
 _ON_MESH = 0.01
 # How far above the floor beneath it a thing may be, metres.
 _STOREY = 2.2
-# Ways shorter than this have no direction, metres.
-_NO_WAY = 1e-3
+# So near to a point, metres, an agent counts as being there.
+_THERE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -121,26 +121,21 @@ class NavGround:
         border, spacing = _border(points)
         return Goal(points, [self._point(point) for point in points[border]], spacing)
 
-    def way(self, start: np.ndarray, goal: Goal) -> Tuple[float, float]:
-        """Length of the shortest way to the nearest point (metres, inf if there is none), and the
-        yaw in which it begins (radians, NaN where the length is 0 or inf)."""
+    def distance(self, start: np.ndarray, goal: Goal) -> float:
+        """Length of the shortest way to the nearest point, metres; inf if there is none."""
         if not len(goal.points):
-            return np.inf, np.nan
+            return np.inf
         offset = goal.points - start
         apart = np.sqrt((offset * offset).sum(axis=1))
-        nearest = int(apart.argmin())
-        if apart[nearest] <= max(goal.spacing, _NO_WAY):
-            return float(apart[nearest]), _yaw(offset[nearest])
+        nearest = float(apart.min())
+        if nearest <= max(goal.spacing, _THERE):
+            return nearest
         path = self._path_type()
         path.requested_start = self._point(start)
         path.requested_ends = goal.ends
         if not self._pathfinder.find_path(path):
-            return np.inf, np.nan
-        for point in path.points:
-            ahead = np.array([point[0] - start[0], 0.0, point[2] - start[2]])
-            if np.abs(ahead).max() > _NO_WAY:
-                return float(path.geodesic_distance), _yaw(ahead)
-        return float(path.geodesic_distance), np.nan
+            return np.inf
+        return float(path.geodesic_distance)
 
     def _point(self, point: np.ndarray) -> Any:
         height = self._height if self._level else float(point[1])
@@ -150,10 +145,6 @@ class NavGround:
         if self._level:
             points[:, 1] = 0.0
         return points
-
-
-def _yaw(ahead: np.ndarray) -> float:
-    return float(np.arctan2(-ahead[0], -ahead[2]))
 
 
 def _border(points: np.ndarray) -> Tuple[np.ndarray, float]:

@@ -31,7 +31,6 @@ from embodied_icrl.simulators.poses import eyes, vertical_fov, views
 from embodied_icrl.simulators.rays import RayCaster
 from embodied_icrl.simulators.scene import Scene, build_scene
 from embodied_icrl.simulators.sight import in_sight, shows, visible_pixels
-from embodied_icrl.simulators.ways import steepest
 
 _MAP_SCALE = 60.0
 
@@ -214,11 +213,6 @@ class MujocoSimulator(Simulator):
         place = place_of(flat, self._origin[row], self._cell)
         shape = np.broadcast_to(self._shape[row], place.shape)
         return look_up(fields, np.full(len(place), goal), place, shape)
-
-    def way(self, goal: np.ndarray) -> np.ndarray:
-        self._choose(goal)
-        cell, points = self._cell, self.positions[:, ::2]
-        return steepest(self._fields, points, self._origin, self._shape, cell)
 
     def _choose(self, goal: np.ndarray) -> None:
         """Bring the field of each agent's goal to where lookups find it."""

@@ -140,9 +140,6 @@ class RemoteSimulator(Simulator):
     def distances_from(self, row: int, goal: int, points: np.ndarray) -> np.ndarray:
         return np.asarray(self._child.call("distances_from", row, goal, points))
 
-    def way(self, goal: np.ndarray) -> np.ndarray:
-        return np.asarray(self._child.call("way", goal))
-
     def visible_pixels(self, row: int, camera: ReferenceCamera) -> np.ndarray:
         return np.asarray(self._child.call("visible_pixels", row, camera))
 

@@ -113,14 +113,6 @@ class PlainSimulator(Simulator):
         far = np.linalg.norm(points[:, None] - places[None], axis=2).min(axis=1)
         return np.where(self._inside(row, points), far, np.inf)
 
-    def way(self, goal):
-        ways = np.zeros(self.num_envs)
-        for row, g in enumerate(goal):
-            offsets = self.goals[row][g] - self.positions[row]
-            x, _, z = offsets[np.linalg.norm(offsets, axis=1).argmin()]
-            ways[row] = np.arctan2(-x, -z)
-        return ways
-
     def visible_pixels(self, row, camera):
         offsets = self.instances(row).centres - eyes(self.positions, self.yaw, self.body)[row]
         bearing = np.arctan2(-offsets[:, 0], -offsets[:, 2]) - self.yaw[row]

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from embodied_icrl.houses.frames import (
     cosine_sine,
-    from_mujoco,
     house_quaternion,
     mujoco_quaternion,
     rotate,
@@ -141,7 +140,6 @@ def test_walls_have_the_openings_of_their_doorways() -> None:
 @given(st.tuples(*[st.floats(-5, 5)] * 3), st.floats(-720, 720))
 def test_turning_agrees_in_both_frames(point: tuple, yaw: float) -> None:
     p = np.array(point)
-    assert np.allclose(from_mujoco(to_mujoco(p)), p)
     for frame, quaternion in ((lambda v: v, house_quaternion), (to_mujoco, mujoco_quaternion)):
         w, *axis = quaternion(yaw)
         u, v = np.array(axis), frame(p)

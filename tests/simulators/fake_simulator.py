@@ -122,9 +122,6 @@ class FakeSimulator(Simulator):
         nearest: np.ndarray = np.linalg.norm(offsets, axis=-1).min(axis=1)
         return nearest
 
-    def way(self, goal: np.ndarray) -> np.ndarray:
-        return np.zeros(self.num_envs)
-
     def visible_pixels(self, row: int, camera: ReferenceCamera) -> np.ndarray:
         return np.array([camera.width])
 

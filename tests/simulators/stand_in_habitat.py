@@ -117,10 +117,6 @@ class PathFinder:
 
         start = np.array([path.requested_start])[:, ::2]
         path.geodesic_distance = float(far(start)[0])
-        angle = np.radians(np.arange(0, 360, 5))
-        around = start + 0.1 * np.stack([np.sin(angle), np.cos(angle)], axis=1)
-        best = around[np.argmin(far(around))].tolist()
-        path.points = [path.requested_start, Vector3(best[0], 0.1, best[1])]
         return bool(np.isfinite(path.geodesic_distance))
 
     def get_bounds(self) -> Any:

@@ -223,27 +223,6 @@ class SimulatorSuite:
         simulator.set_goals(0, goals[::-1])
         assert simulator.distance(np.array([0, 0])) == pytest.approx([4.0, 1.0], rel=self.error)
 
-    @pytest.mark.parametrize("turns", [0.0, 30.0])
-    def test_the_way_leads_to_the_goal(self, make_simulator: MakeSimulator, turns: float) -> None:
-        simulator = make_simulator(8, {}, CATEGORIES)
-        rng = np.random.default_rng(5)
-        for row in range(8):
-            simulator.load(row, generated(row % 2, 2))
-            simulator.set_goals(row, [simulator.random_points(row, rng, 1)])
-        everywhere(simulator, rng)
-        goal = np.zeros(8, dtype=int)
-        first, path = simulator.distance(goal), np.zeros(8)
-        for _ in range(70):
-            wanted = simulator.way(goal) - simulator.yaw
-            if turns:
-                wanted = np.radians(turns) * np.round(wanted / np.radians(turns))
-            simulator.turn(wanted, np.zeros(8))
-            going = np.where(simulator.distance(goal) > 0.25, 0.25, 0.0)
-            path += simulator.forward(going)
-        assert (simulator.distance(goal) <= 0.26).all()
-        if not turns:
-            assert (path <= 1.08 * first + 0.3).all()
-
     def test_pixels_of_what_stands_before_the_camera(self, make_simulator: MakeSimulator) -> None:
         simulator = make_simulator(1, {}, CATEGORIES)
         simulator.load(0, two_rooms())
