@@ -118,7 +118,7 @@ class TokenEncoder(nn.Module):
             )
             sizes += [size + 1 for size in action_sizes]
             shifts += [1] * len(action_sizes)  # -1, no action, is row 0
-        sizes += [2, 2, max_episode_steps + 1]
+        sizes += [2, 2, max_episode_steps + 1]  # the steps last: see `with_own_steps`
         shifts += [0, 0, 0]
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         self.register_buffer("offsets", torch.tensor(starts + shifts), persistent=False)
@@ -133,6 +133,19 @@ class TokenEncoder(nn.Module):
             self.register_buffer("action_scale", scale, persistent=False)
             size += len(centre)
         self.numbers = _linear(size, self.width) if size else None
+
+    def with_own_steps(self, lookup: Tensor) -> Tensor:
+        """The lookup table of an encoder for episodes of another length, with rows for ours.
+
+        Rows that both have are copied. Later steps begin as the last step that was acted at: the
+        one after it, the last in the table, is only known as an episode's end.
+
+        Args:
+            lookup: table `[row, width]` of an encoder that differs in nothing else.
+        """
+        shared = min(len(lookup), len(self.lookup))
+        later = lookup[-2].expand(len(self.lookup) - shared, -1)
+        return torch.cat([lookup[:shared], later])
 
     def forward(self, batch: StepBatch) -> Tensor:
         """Tokens of a batch, `[env, step, width]`."""

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from embodied_icrl.common.config import build, to_dict
-from embodied_icrl.common.errors import ConfigError, UserError
+from embodied_icrl.common.errors import UserError
 from embodied_icrl.common.files import atomic_write_json
-from embodied_icrl.common.paths import with_assets
 from embodied_icrl.common.seeds import derived_seed
 from embodied_icrl.envs.base import TrialVectorEnv
 from embodied_icrl.envs.vector import make_envs
@@ -39,6 +38,7 @@ from embodied_icrl.runs.run import CONFIG, Run, open_run
 from embodied_icrl.training import state as saved_state
 from embodied_icrl.training.config import TrainConfig
 from embodied_icrl.training.distributed import Ranks, join, leave, local_device
+from embodied_icrl.training.initial_weights import load_weights
 from embodied_icrl.training.progress import ProgressReport
 from embodied_icrl.training.signals import StopRequest
 from embodied_icrl.training.trainer import Trainer
@@ -106,28 +106,6 @@ def build_policy(config: TrainConfig, envs: TrialVectorEnv, device: torch.device
     return policy.to(device)
 
 
-def load_weights(policy: Policy, source: str) -> None:
-    """Start from the weights of a run's newest checkpoint, or of a checkpoint directory.
-
-    Raises:
-        RunError: there is no checkpoint.
-        ConfigError: its weights don't fit; names the first that doesn't.
-    """
-    path = with_assets(source)
-    if (path / "checkpoints").is_dir() or not (path / "manifest.json").is_file():
-        path = find_checkpoint(path)
-    weights, own = load_checkpoint(path).tensors("policy"), policy.state_dict()
-    for name in [*own, *weights]:
-        theirs, ours = (tuple(w[name].shape) if name in w else None for w in (weights, own))
-        if theirs != ours:
-            raise ConfigError(
-                f"init_from={source} doesn't fit this policy: {name} is "
-                f"{theirs or 'absent'} there and {ours or 'absent'} here; use the same policy.* "
-                "and an environment with the same spaces"
-            )
-    policy.load_state_dict(weights)
-
-
 def _open(config: TrainConfig, ranks: Ranks) -> Run:
     resume = {"true": True, "false": False}.get(str(config.resume).lower(), "auto")
     return open_run(
@@ -159,7 +137,9 @@ def _restore(trainer: Trainer, run: Run) -> None:
     ranks = trainer.ranks
     if not (run.resumed and has_checkpoint(run.path)):
         if trainer.config.init_from is not None:
-            load_weights(trainer.policy, trainer.config.init_from)
+            note = load_weights(trainer.policy, trainer.config.init_from)
+            if note and ranks.is_main:
+                print(note, file=sys.stderr)
         ranks.broadcast(trainer.policy.state_dict().values())
         return
     checkpoint = load_checkpoint(find_checkpoint(run.path))
