@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -68,14 +68,15 @@ class Stop:
 
 
 class Transcript:
-    """The entries of one file; new ones are forced to disk one by one.
+    """The entries of one file; new ones are forced to disk, those of a call together.
 
     Args:
         path: the file; one that isn't there is made with the first entry.
 
     Raises:
         UserError: a line is damaged. A last line without its end is what a kill leaves: it is
-            not an entry, and is cut off before the next one is written.
+            not an entry, and is cut off before the next one is written. The whole lines before it
+            count, also those of the same call: only the rest of a torn call is asked for again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -100,30 +101,33 @@ class Transcript:
         """Where the budget ended the search, or None."""
         return self._stops.get(key)
 
-    def append(self, entry: Entry) -> None:
-        """Write an entry; when this returns, it is on disk.
+    def append_all(self, entries: Sequence[Entry]) -> None:
+        """Write the entries of one call at once; when this returns, they are on disk.
 
         Raises:
-            ValueError: there is one with this key.
+            ValueError: there is one with the key of one of them; none is written.
         """
-        if entry.key in self._entries:
-            raise ValueError(f"there is an answer for {key_text(entry.key)} already")
-        self._write(entry)
-        self._entries[entry.key] = entry
+        new: dict[Key, Entry] = {}
+        for entry in entries:
+            if entry.key in self._entries or entry.key in new:
+                raise ValueError(f"there is an answer for {key_text(entry.key)} already")
+            new[entry.key] = entry
+        self._write(entries)
+        self._entries.update(new)
 
     def append_stop(self, stop: Stop) -> None:
         """Write down that the budget ended the search here; once for each place."""
         if stop.key not in self._stops:
-            self._write(stop)
+            self._write([stop])
             self._stops[stop.key] = stop
 
-    def _write(self, entry: Entry | Stop) -> None:
+    def _write(self, lines: Sequence[Entry | Stop]) -> None:
         is_new = not self.path.exists()
         # ASCII only: an answer may hold lone surrogates, which UTF-8 has no bytes for.
-        line = json.dumps(asdict(entry)).encode("ascii") + b"\n"
+        data = b"".join(json.dumps(asdict(line)).encode("ascii") + b"\n" for line in lines)
         with self.path.open("ab") as file:
             _cut_torn_line(self.path, file.fileno())
-            file.write(line)
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         if is_new:

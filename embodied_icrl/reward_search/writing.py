@@ -56,7 +56,12 @@ class Writer:
     def write(
         self, iteration: int, samples: int, question: Question, parent: Parent | None
     ) -> Written:
-        """Ask, check, and ask again where it didn't help."""
+        """Ask, check, and ask again where it didn't help.
+
+        Raises:
+            UserError: no answer can be had, now or ever. Nothing takes an answer's place then:
+                asked again later, the same answers are found and the missing ones asked for.
+        """
         judged: dict[int, Candidate] = {}
         wanted = tuple(range(samples))
         spent = None

@@ -57,10 +57,14 @@ def config(url, patience=None, **options):
     return build({**node, "patience": {**FAST, **(patience or {})}, **options})
 
 
+def answers_of(calls):
+    return [answer for call in calls for answer in call]
+
+
 def ask(server, samples=2, accounting=None, iteration=1, **options):
     accounting = accounting or Accounting()
     proposer = config(server.url, **options).build(TASK, seed=0, accounting=accounting)
-    return list(proposer.propose(Request(iteration, tuple(range(samples)), 0, MESSAGES)))
+    return answers_of(proposer.propose(Request(iteration, tuple(range(samples)), 0, MESSAGES)))
 
 
 def test_several_answers_in_one_call():
@@ -163,14 +167,31 @@ def test_a_reply_that_takes_too_long(slow):
     assert answers[0].usage.completion_tokens == 50 * lost + 20 and answers[0].usage.estimated
 
 
-def test_trouble_in_the_middle_of_a_search_costs_answers_only():
-    accounting = Accounting()
-    patience = {"retries": 1}
-    with chat_server(honours_n, status(500, "boom"), status(500, "boom"), honours_n) as server:
-        proposer = config(server.url, patience).build(TASK, seed=0, accounting=accounting)
-        for iteration, errors in ((1, 0), (2, 2), (3, 0)):
-            answers = list(proposer.propose(Request(iteration, (0, 1), 0, MESSAGES)))
-            assert sum("boom" in (a.error or "") for a in answers) == errors
+def test_trouble_that_outlasts_the_patience_stops_the_search_and_takes_no_answers_place(tmp_path):
+    options = {"patience": {"retries": 1}, "answers_per_call": 2}
+    boom = status(500, "boom")
+    with chat_server(honours_n, boom, boom, honours_n) as server:
+        first = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        with pytest.raises(ProposerError, match=r"boom; all work so far is kept: run the same"):
+            first.propose(Request(1, (0, 1, 2), 0, MESSAGES))
+        assert "boom" not in (tmp_path / "transcript.jsonl").read_text()
+        again = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        answers = again.propose(Request(1, (0, 1, 2), 0, MESSAGES))
+    assert [a.error for a in answers] == [None] * 3
+    assert [body.get("n", 1) for body in server.bodies] == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("trouble", [silent(1.0), breaks_off, raw(b"{oops")])
+def test_what_the_failed_calls_may_have_taken_is_counted_though_the_search_stops(tmp_path, trouble):
+    patience = {"retries": 1, "timeout_s": 0.5}
+    with chat_server(trouble) as server:
+        options = {"answer_tokens": 50, "patience": patience}
+        proposer = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        with pytest.raises(ProposerError, match="all work so far is kept"):
+            proposer.propose(Request(1, (0, 1), 0, MESSAGES))
+    again = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+    assert again.accounting.totals.calls == 2
+    assert again.accounting.totals.estimated_tokens > 0
 
 
 def test_a_request_that_is_refused_later_costs_its_answers_and_nothing_is_counted():
@@ -178,21 +199,20 @@ def test_a_request_that_is_refused_later_costs_its_answers_and_nothing_is_counte
     with chat_server(honours_n, status(400, "too long"), honours_n) as server:
         proposer = config(server.url).build(TASK, seed=0, accounting=accounting)
         for iteration, errors in ((1, 0), (2, 3), (3, 0)):
-            answers = list(proposer.propose(Request(iteration, (0, 1, 2), 0, MESSAGES)))
+            answers = answers_of(proposer.propose(Request(iteration, (0, 1, 2), 0, MESSAGES)))
             assert sum("too long" in (a.error or "") for a in answers) == errors
     assert [body["n"] for body in server.bodies] == [3, 3, 3]
     assert accounting.totals.usage == Usage(200, 40)
 
 
-def test_a_server_that_is_gone_stops_the_search():
-    patience = {"retries": 0}
-    with chat_server(honours_n, status(503, "down")) as server:
-        proposer = config(server.url, patience).build(TASK, seed=0, accounting=Accounting())
-        list(proposer.propose(Request(1, (0, 1), 0, MESSAGES)))
-        for iteration in (2, 3):
-            list(proposer.propose(Request(iteration, (0, 1), 0, MESSAGES)))
-        with pytest.raises(ProposerError, match=r"down.*run the same command again"):
-            list(proposer.propose(Request(4, (0, 1), 0, MESSAGES)))
+def test_a_server_that_refuses_everything_stops_the_search():
+    with chat_server(honours_n, status(400, "no more")) as server:
+        proposer = config(server.url).build(TASK, seed=0, accounting=Accounting())
+        for iteration, errors in ((1, 0), (2, 2), (3, 2)):
+            answers = answers_of(proposer.propose(Request(iteration, (0, 1), 0, MESSAGES)))
+            assert sum("no more" in (a.error or "") for a in answers) == errors
+        with pytest.raises(ProposerError, match=r"no more.*run the same command again"):
+            answers_of(proposer.propose(Request(4, (0, 1), 0, MESSAGES)))
 
 
 def test_a_server_that_was_never_there_stops_the_search():
@@ -201,7 +221,7 @@ def test_a_server_that_was_never_there_stops_the_search():
         url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
     proposer = config(url, {"retries": 1}).build(TASK, seed=0, accounting=Accounting())
     with pytest.raises(ProposerError, match=f"no connection to {url}"):
-        list(proposer.propose(Request(1, (0,), 0, MESSAGES)))
+        answers_of(proposer.propose(Request(1, (0,), 0, MESSAGES)))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +230,8 @@ def test_a_server_that_was_never_there_stops_the_search():
         (status(401, f"bad key {KEY}"), "set the variable OPENAI_API_KEY"),
         (status(403), "refused the key"),
         (status(404, "no model m"), r"check proposer\.model.*no model m"),
-        (status(429, "pay", type="insufficient_quota"), "no credit left"),
+        (status(429, "pay", type="insufficient_quota"), "no credit left; all work so far is kept"),
+        (status(402, "Insufficient Balance"), "no credit left; all work so far is kept"),
         (status(400, "what is max_tokens? use max_completion_tokens"), "use max_completion_tokens"),
     ],
 )
@@ -320,15 +341,19 @@ def test_a_search_that_is_run_again_pays_for_nothing_twice(tmp_path):
 def test_the_key_is_in_no_file_no_message_and_no_log(tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     echo = f"```python\n# {KEY}\n{CODE}```"
-    with chat_server(says(echo), status(500, f"your key {KEY}"), status(401, f"{KEY}!")) as server:
+    script = [says(echo), *(status(code, f"your key {KEY}") for code in (400, 500, 401))]
+    with chat_server(*script) as server:
         options = {"patience": {"retries": 0}}
         proposer = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
         shown = [repr(proposer.propose(Request(i, (0,), 0, MESSAGES))) for i in (1, 2)]
-        with pytest.raises(UserError) as raised:
-            proposer.propose(Request(3, (0,), 0, MESSAGES))
+        raised = []
+        for _ in range(2):
+            with pytest.raises(UserError, match=r"\[key\]") as caught:
+                proposer.propose(Request(3, (0,), 0, MESSAGES))
+            raised += [str(caught.value), repr(caught.value.__cause__)]
     assert "[key]" in shown[0] and "[key]" in shown[1]
     files = [path.read_text() for path in tmp_path.iterdir()]
-    text = "".join([*shown, *files, str(raised.value), repr(raised.value.__cause__), caplog.text])
+    text = "".join([*shown, *files, *raised, caplog.text])
     assert len(files) == 2 and KEY not in text
 
 

@@ -100,13 +100,13 @@ def test_when_all_fail_the_next_question_says_why(tmp_path, capsys):
     assert rows(tmp_path)["i1_s00"]["status"] == "failed"
 
 
-def test_a_server_that_fails_costs_its_own_sample_only(tmp_path):
+def test_an_answer_that_is_held_back_costs_its_own_sample_only(tmp_path):
     def text(i: int, s: int, attempt: int) -> str | None:
         return None if s == 0 else answer(f"good 0.{s}")
 
     search(config(tmp_path, iterations=1), text)
     board = rows(tmp_path)
-    assert board["i1_s00"]["reason"] == "no answer: server on fire"
+    assert board["i1_s00"]["reason"] == "no answer: held back"
     assert board["i1_s02"]["status"] == "trained"
 
 

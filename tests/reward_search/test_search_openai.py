@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import json
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.reward_search.chat_server import chat_server, completion, send, status
+from embodied_icrl.common.errors import UserError
+from tests.reward_search.chat_server import (
+    Behaviour,
+    breaks_off,
+    chat_server,
+    completion,
+    hangs_up,
+    raw,
+    send,
+    status,
+)
 from tests.reward_search.small_search import answer, config, search
 
 pytest.importorskip("openai")
@@ -82,9 +93,54 @@ def test_a_spent_budget_ends_it_and_a_larger_one_goes_on(tmp_path):
     assert boards[0] == boards[1]
 
 
-def test_a_wrong_key_is_one_line_and_trains_nothing(tmp_path):
-    from embodied_icrl.common.errors import UserError
+class Steady:
+    """A model that says something else each time, in an order of its own, and is down for a while
+    after it has given so many answers as `outages` say."""
 
+    def __init__(self, trouble: Behaviour, *outages: int) -> None:
+        self.trouble = trouble
+        self.outages = list(outages)
+        self.given = 0
+
+    def __call__(self, handler: BaseHTTPRequestHandler, body: Any) -> None:
+        if self.outages and self.given >= self.outages[0]:
+            self.trouble(handler, body)
+            return
+        count = body.get("n", 1)
+        texts = [answer(f"good 0.{n}") for n in range(10 + self.given, 10 + self.given + count)]
+        texts = ["I would rather not." if "0.11" in text else text for text in texts]
+        self.given += count
+        send(handler, 200, json.dumps(completion(texts)).encode())
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [status(503, "boom"), status(429, "boom"), hangs_up, breaks_off, raw(b"<html>boom</html>")],
+    ids=["503", "429", "hangs_up", "breaks_off", "html"],
+)
+def test_a_search_that_an_outage_stopped_ends_as_if_there_had_been_none(tmp_path, trouble):
+    def searched(folder: Path, url: str) -> None:
+        node = settings(url)
+        node["proposer"] |= {"answers_per_call": 2, "patience": {"retries": 2, "first_wait_s": 0.0}}
+        search(config(folder, **node), str, proposer="configured")
+
+    whole, run = Steady(trouble), Steady(trouble, 0, 2, 3, 6)
+    with chat_server(whole) as server:
+        searched(tmp_path / "whole", server.url)
+    with chat_server(run) as server:
+        while run.outages:
+            with pytest.raises(UserError, match="work so far is kept: run the same") as caught:
+                searched(tmp_path / "run", server.url)
+            assert "\n" not in str(caught.value)
+            assert run.given == run.outages.pop(0)  # and the server is up again
+        searched(tmp_path / "run", server.url)
+    assert run.given == whole.given
+    for name in ("leaderboard.json", "best/reward.py", "transcript.jsonl"):
+        same = [(tmp_path / each / name).read_bytes() for each in ("whole", "run")]
+        assert same[0] == same[1], name
+
+
+def test_a_wrong_key_is_one_line_and_trains_nothing(tmp_path):
     with (
         chat_server(status(401, "bad key")) as server,
         pytest.raises(UserError) as caught,

@@ -40,7 +40,7 @@ def proposer(task: Task, seed: int = 0, fresh: float = 0.25) -> TermsProposer:
 
 
 def sources(task: Task, request: Request, seed: int = 0, fresh: float = 0.25) -> list[str]:
-    answers = list(proposer(task, seed, fresh).propose(request))
+    (answers,) = proposer(task, seed, fresh).propose(request)
     assert [a.sample for a in answers] == list(request.samples)
     return [extract_reward(a.text or "") for a in answers]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -34,13 +35,17 @@ def entry(sample, text="code", **changes):
 
 
 @settings(max_examples=40)
-@given(st.lists(st.text(st.characters(), max_size=50), max_size=5), st.integers(0, 200))
-def test_whole_lines_survive_a_kill_at_any_byte(tmp_path_factory, texts, cut):
+@given(
+    st.lists(st.text(st.characters(), max_size=50), max_size=5),
+    st.integers(0, 400),
+    st.integers(1, 5),
+)
+def test_whole_lines_survive_a_kill_at_any_byte(tmp_path_factory, texts, cut, per_call):
     path = tmp_path_factory.mktemp("run") / "transcript.jsonl"
     entries = [entry(index, text) for index, text in enumerate(texts)]
     transcript = Transcript(path)
-    for item in entries:
-        transcript.append(item)
+    for first in range(0, len(entries), per_call):
+        transcript.append_all(entries[first : first + per_call])
     assert list(read_lines(path)) == entries
     if not texts:
         return
@@ -50,14 +55,13 @@ def test_whole_lines_survive_a_kill_at_any_byte(tmp_path_factory, texts, cut):
     again = Transcript(path)
     count = kept.count(b"\n")
     assert list(again.entries()) == entries[:count]
-    for item in entries[count:]:
-        again.append(item)
+    again.append_all(entries[count:])
     assert path.read_bytes() == data
 
 
 def test_lone_surrogates_are_kept(tmp_path):
     path = tmp_path / "transcript.jsonl"
-    Transcript(path).append(entry(0, "\ud800 ü\u2028 \x00"))
+    Transcript(path).append_all([entry(0, "\ud800 ü\u2028 \x00")])
     assert Transcript(path).get((1, 0, 0)).text == "\ud800 ü\u2028 \x00"
 
 
@@ -70,7 +74,7 @@ def test_lone_surrogates_are_kept(tmp_path):
 )  # fmt: skip
 def test_a_damaged_line_is_named(tmp_path, line):
     path = tmp_path / "transcript.jsonl"
-    Transcript(path).append(entry(0))
+    Transcript(path).append_all([entry(0)])
     good = path.read_bytes()
     path.write_bytes(good + line + b"\n" + good)
     with pytest.raises(UserError, match=r"transcript\.jsonl, line 2: not an answer"):
@@ -79,9 +83,23 @@ def test_a_damaged_line_is_named(tmp_path, line):
 
 def test_an_answer_is_written_once(tmp_path):
     transcript = Transcript(tmp_path / "transcript.jsonl")
-    transcript.append(entry(0))
-    with pytest.raises(ValueError, match="iteration 1, sample 0, attempt 0"):
-        transcript.append(entry(0, "other"))
+    transcript.append_all([entry(0)])
+    before = transcript.path.read_bytes()
+    for entries in ([entry(1), entry(0, "other")], [entry(0)]):
+        with pytest.raises(ValueError, match="iteration 1, sample 0, attempt 0"):
+            transcript.append_all(entries)
+    with pytest.raises(ValueError, match="iteration 1, sample 1, attempt 0"):
+        transcript.append_all([entry(1), entry(1, "other")])
+    assert transcript.path.read_bytes() == before and len(transcript.entries()) == 1
+
+
+def test_the_answers_of_a_call_are_one_write(tmp_path, monkeypatch):
+    synced: list[int] = []
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    path = tmp_path / "transcript.jsonl"
+    path.touch()
+    Transcript(path).append_all([entry(sample) for sample in range(16)])
+    assert synced == [path.stat().st_size]
 
 
 def test_the_hash_is_that_of_the_conversation():
@@ -115,7 +133,7 @@ class Counting:
                 raise BudgetSpent("spent")
             self.asked.append((request.iteration, sample, request.attempt))
             error = "no text" if sample == 1 else None
-            yield Answer(sample, None if error else f"text {sample}", error, Usage(3, 4))
+            yield (Answer(sample, None if error else f"text {sample}", error, Usage(3, 4)),)
 
     def expected_cost(self, request, iterations):
         return "free"
@@ -130,6 +148,21 @@ def test_an_answer_is_on_disk_before_the_next_one_is_asked_for(tmp_path):
 
     proposer = open_proposer(Watching(), TASK, seed=0, folder=tmp_path)
     assert len(proposer.propose(REQUEST)) == 3
+
+
+def test_of_a_torn_call_only_the_rest_is_asked_for(tmp_path):
+    class Together(Counting):
+        def propose(self, request):
+            yield tuple(answer for call in super().propose(request) for answer in call)
+
+    whole = open_proposer(Together(), TASK, seed=0, folder=tmp_path).propose(REQUEST)
+    path = tmp_path / "transcript.jsonl"
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"\n") + 20])
+    second = Together()
+    assert open_proposer(second, TASK, seed=0, folder=tmp_path).propose(REQUEST) == whole
+    assert second.asked == [(1, 1, 0), (1, 2, 0)]
+    assert path.read_bytes() == data
 
 
 def test_only_what_is_missing_is_asked_for(tmp_path):

@@ -28,14 +28,17 @@ class Proposer(Protocol):
     @property
     def is_language_model(self) -> bool: ...
 
-    def propose(self, request: Request) -> Iterable[Answer]:
-        """One answer per sample, in the request's order, each given out as soon as it is there.
+    def propose(self, request: Request) -> Iterable[tuple[Answer, ...]]:
+        """One answer per sample, in the request's order.
 
-        An answer that could not be had carries `error`.
+        What is paid together is given out together, as soon as it is there: one tuple per call.
+        An answer that is of no use carries `error`. Answers are final: what another try may mend
+        (a server that is down) raises instead.
 
         Raises:
             BudgetSpent: the next call could exceed the budget.
-            UserError: no answer can ever be had: a wrong key or model, a transcript that lacks it.
+            UserError: no answer can be had, now (the server is down) or ever (a wrong key or
+                model, a transcript that lacks it).
         """
         ...
 

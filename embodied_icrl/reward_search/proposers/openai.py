@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
@@ -35,7 +35,7 @@ from embodied_icrl.reward_search.records import Answer, Request, Usage
 
 HOSTED = "https://api.openai.com/v1"
 TYPICAL_ANSWER = 700  # tokens of a reward with a sentence or two
-MAX_LOST_CALLS = 3  # in a row, each with all its retries
+MAX_REFUSALS = 3  # requests in a row that a server may refuse for what they say
 
 
 @dataclass(frozen=True)
@@ -99,26 +99,26 @@ class OpenAIProposer:
         self._accounting = accounting
         self._per_call = config.answers_per_call
         self._was_answered = False
-        self._lost_calls = 0
+        self._refusals = 0
 
-    def propose(self, request: Request) -> Iterator[Answer]:
+    def propose(self, request: Request) -> Iterator[tuple[Answer, ...]]:
         """One answer per sample, those of a call together.
 
         Raises:
             BudgetSpent: the next call could exceed the budget.
-            ProposerError: wrong key, model or address; or the server is not there.
+            ProposerError: wrong key, model or address; or the server gave no answer for as long
+                as there is patience.
         """
-        waiting = list(request.samples)
+        waiting = request.samples
         while waiting:
             count = self._affordable(request, min(len(waiting), self._per_call or len(waiting)))
             choices, usage = self._choices(request, count)
             if len(choices) < count:
                 self._per_call = len(choices)  # this server gives no more per call
-            for choice in choices[:count]:
-                text = None if choice.text is None else self._server.without_key(choice.text)
-                error = None if choice.error is None else self._server.hidden(choice.error)
-                yield Answer(waiting.pop(0), text, error, usage)
-                usage = None
+            answered = zip(waiting, choices[:count])
+            first, *others = (self._answer(sample, choice) for sample, choice in answered)
+            yield replace(first, usage=usage), *others
+            waiting = waiting[1 + len(others) :]
 
     def expected_cost(self, request: Request, iterations: int) -> str:
         """Tokens and money of a whole search: a usual one, and the most it can be."""
@@ -139,6 +139,11 @@ class OpenAIProposer:
             f"spent so far: {self._accounting.line}"
         )
 
+    def _answer(self, sample: int, choice: Choice) -> Answer:
+        text = None if choice.text is None else self._server.without_key(choice.text)
+        error = None if choice.error is None else self._server.hidden(choice.error)
+        return Answer(sample, text, error)
+
     def _affordable(self, request: Request, count: int) -> int:
         """As many answers, up to `count`, as the budget surely allows in one call."""
         for fewer in range(count, 1, -1):
@@ -158,11 +163,10 @@ class OpenAIProposer:
         before = self._accounting.totals
         try:
             reply = self._reply(request, count)
-            self._was_answered, self._lost_calls = True, 0
+            self._was_answered, self._refusals = True, 0
             choices = reply.choices
-        except CallFailed as failure:
-            asked = min(count, self._per_call or count)
-            choices = (Choice(None, str(failure)),) * asked
+        except CallFailed as refusal:
+            choices = (Choice(None, str(refusal)),) * count
         after = self._accounting.totals
         usage = Usage(
             after.prompt_tokens - before.prompt_tokens,
@@ -175,9 +179,10 @@ class OpenAIProposer:
         """One reply, after as many tries as it takes.
 
         Raises:
-            CallFailed: none of the tries worked.
+            CallFailed: the server, which answered others, refused this request for what it says.
             BudgetSpent: another try could exceed the budget.
-            ProposerError: no try can work, or no call has worked for long.
+            ProposerError: no try can work, or none did. Such trouble passes and says nothing about
+                the answers, so it ends the search for now instead of taking their place.
         """
         patience = self._config.patience
         for failures in range(1, patience.retries + 2):
@@ -193,13 +198,13 @@ class OpenAIProposer:
                 break
             if failures <= patience.retries:
                 time.sleep(patience.wait_s(last, failures))
-        self._lost_calls += 1
-        if not self._was_answered or self._lost_calls >= MAX_LOST_CALLS:
-            raise ProposerError(
-                f"no answer from {self._config.base_url}: {last}; run the same command again to "
-                "go on once it works"
-            )
-        raise last
+        self._refusals += last.is_refusal
+        if last.is_refusal and self._was_answered and self._refusals < MAX_REFUSALS:
+            raise last
+        raise ProposerError(
+            f"no answer from {self._config.base_url}: {last}; all work so far is kept: run the "
+            "same command again to go on once it works"
+        )
 
     def _one_reply(self, request: Request, count: int) -> Reply:
         """A reply to a single call; what it took is written down, whether it can be read or not."""

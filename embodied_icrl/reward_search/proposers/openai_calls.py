@@ -135,8 +135,11 @@ class Server:
                 f"{self._url} has no such model or address (404): check proposer.model and "
                 f"proposer.base_url. The server says: {said}"
             )
-        if status == 429 and NO_QUOTA in (error.code, error.type):
-            return ProposerError(f"{self._url}: no credit left. The server says: {said}")
+        if status == 402 or (status == 429 and NO_QUOTA in (error.code, error.type)):
+            return ProposerError(
+                f"{self._url}: no credit left; all work so far is kept: run the same command again "
+                f"to go on once there is. The server says: {said}"
+            )
         failure = CallFailed(
             f"status {status}: {said}",
             is_refusal=400 <= status < 500 and status not in (408, 409, 425, 429),

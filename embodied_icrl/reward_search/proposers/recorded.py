@@ -35,6 +35,9 @@ def open_proposer(
 class RecordedProposer:
     """Asks another proposer only for what the transcript doesn't hold.
 
+    All answers of a call are written at once, when they are there. A kill between a server's count
+    and that write loses a call that is paid: nothing on this side can avoid it.
+
     Attributes:
         transcript: all answers so far.
         accounting: what they took.
@@ -53,16 +56,16 @@ class RecordedProposer:
 
         Raises:
             BudgetSpent: with the answers that were had before.
-            UserError: no answer can ever be had.
+            UserError: no answer can be had, now or ever; those that were had before are kept.
         """
         answers = {answer.sample: answer for answer in self._known(request)}
         missing = tuple(sample for sample in request.samples if sample not in answers)
         if not missing:
             return _ordered(answers, request)
         try:
-            for answer in self._proposer.propose(replace(request, samples=missing)):
-                self.transcript.append(self._entry(request, answer))
-                answers[answer.sample] = answer
+            for call in self._proposer.propose(replace(request, samples=missing)):
+                self.transcript.append_all([self._entry(request, answer) for answer in call])
+                answers.update((answer.sample, answer) for answer in call)
         except BudgetSpent as stop:
             first = next(sample for sample in missing if sample not in answers)
             place = Stop(request.iteration, first, request.attempt, str(stop))

@@ -54,8 +54,8 @@ class ReplayProposer:
         self.model = entries[0].model
         self.is_language_model = entries[0].is_language_model
 
-    def propose(self, request: Request) -> Iterator[Answer]:
-        """The recorded answer per sample; nothing is paid, so they have no usage.
+    def propose(self, request: Request) -> Iterator[tuple[Answer, ...]]:
+        """The recorded answer per sample, one by one; nothing is paid, so they have no usage.
 
         Raises:
             BudgetSpent: where it ended the recorded search.
@@ -67,7 +67,7 @@ class ReplayProposer:
             if entry.request != expected and not has_warned:
                 self._complain(entry)
                 has_warned = True
-            yield Answer(sample, entry.text, entry.error)
+            yield (Answer(sample, entry.text, entry.error),)
 
     def _entry(self, key: Key) -> Entry:
         entry, stop = self._transcript.get(key), self._transcript.stop_at(key)

@@ -60,10 +60,9 @@ class TermsProposer:
         self._config = config
         self._seed = seed
 
-    def propose(self, request: Request) -> Iterator[Answer]:
+    def propose(self, request: Request) -> Iterator[tuple[Answer, ...]]:
         """One answer per sample; none fails."""
-        for sample in request.samples:
-            yield Answer(sample, self._answer(request, sample))
+        yield tuple(Answer(sample, self._answer(request, sample)) for sample in request.samples)
 
     def expected_cost(self, request: Request, iterations: int) -> str:
         """Nothing."""
@@ -79,7 +78,7 @@ class TermsProposer:
             text = recipe and self._text(recipe)
             if text:
                 return text
-        start = int(derived_rng(self._seed, "terms").integers(1000)) if self._seed else 0
+        start = int(derived_rng(self._seed, "terms").integers(1000))
         index = start + sample + ITERATION_STRIDE * (request.iteration - 1 + request.attempt)
         text = self._text(Recipe(terms.recipe(index)))
         assert text is not None, "composed code is always allowed"
