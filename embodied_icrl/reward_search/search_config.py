@@ -18,6 +18,7 @@ from embodied_icrl.reward_search.proposers.base import ProposerConfig
 from embodied_icrl.reward_search.proposers.terms import TermsConfig
 from embodied_icrl.reward_search.racing import Racing
 from embodied_icrl.reward_search.selection import Selection
+from embodied_icrl.reward_search.task_code import import_root
 
 # A key is free if it, or a group it lies in, is named here: changing it changes where and how a
 # search is computed or watched, not what it finds.
@@ -151,5 +152,4 @@ def task_paths(task: Task) -> tuple[str, ...]:
     file = task_file(task)
     if file is None:
         return ()
-    depth = type(task).__module__.count(".") + (file.name == "__init__.py")
-    return (str(file.parents[depth]),)
+    return (str(import_root(type(task).__module__, file)),)

@@ -3,14 +3,15 @@
 config.yaml                 every key of the configuration, defaults filled
 transcript.jsonl            every question and answer, see `embodied_icrl.reward_search.transcript`
 accounting.json             tokens and money spent
-task.json                   hash of the code of a task of one's own
+task.json                   hashes of the files that the task is made of
 iterations.json             the iterations begun, with a person's words for each
 candidates/ID/              answer.md, reward.py, checks.json, candidate.json, seed_K/
 baselines/ID/               the same for the rewards that the task brings along
 final/ID/seed_K/            the trainings at the end, final.json their fitness
 best/reward.py              the best reward so far
 leaderboard.json            all candidates, the best first
-status.json  report.html  videos/
+correlation.json            of the best reward with the human-written one
+summary.json  report.html  videos/
 
 A search goes on by doing everything again from the start, and looking up here what is done.
 """
@@ -27,6 +28,7 @@ from typing import Any
 from embodied_icrl.common.config import build, to_dict
 from embodied_icrl.common.errors import RunError
 from embodied_icrl.common.files import atomic_write_json, atomic_write_text
+from embodied_icrl.manipulation.task import Task
 from embodied_icrl.reward_search.checks import CheckReport
 from embodied_icrl.reward_search.findings import parse_finding
 from embodied_icrl.reward_search.records import BASELINES, Candidate
@@ -34,9 +36,9 @@ from embodied_icrl.reward_search.search_config import (
     FREE_KEYS,
     GROWING_KEYS,
     SearchConfig,
-    task_file,
 )
 from embodied_icrl.reward_search.selection import ranked
+from embodied_icrl.reward_search.task_code import code_files, digests
 from embodied_icrl.runs.run import Run, load_run, open_run, run_errors
 
 REMAINS = ("candidates", "baselines", "transcript.jsonl", "leaderboard.json")
@@ -191,7 +193,7 @@ def open_store(config: SearchConfig) -> Store:
 
     Raises:
         RunError: it exists or doesn't, against `resume`; it was made with other settings, or with
-            other code of a task of one's own; another search is writing to it; or it can't be
+            another version of the task's files; another search is writing to it; or it can't be
             written.
     """
     folder = config.folder
@@ -219,16 +221,32 @@ def open_store(config: SearchConfig) -> Store:
 
 
 def _hold_task_code(store: Store, config: SearchConfig) -> None:
-    """Refuse to go on with another version of a task of one's own: its numbers would be mixed."""
-    file = task_file(config.task)
-    if file is None:
-        return
-    path, data = store.path / "task.json", {"code": _digest(file.read_text(encoding="utf-8"))}
-    if read_json(path) not in (None, data):
-        raise RunError(
-            f"{file} has changed since the search in {store.path} began; choose another run="
-        )
-    store.write_json(path, data)
+    """Refuse to go on with another version of the task: its numbers would be mixed.
+
+    Files that have come to it are no change: something that was there would have to use them.
+    """
+    path, now = store.path / "task.json", task_code(config.task)
+    before = read_json(path)
+    if before is not None:
+        if not isinstance(before, dict) or not isinstance(before.get("files"), dict):
+            raise RunError(
+                f"{path} is of an earlier version, which noted less of the task's code; "
+                "choose another run="
+            )
+        for name, digest in before["files"].items():
+            if now["files"].get(name) != digest:
+                file = code_files(config.task).get(name, name)
+                what = "changed" if name in now["files"] else "is no longer part of the task"
+                raise RunError(
+                    f"{file} {what} since the search in {store.path} began: choose another run=, "
+                    "or put the file back"
+                )
+    store.write_json(path, now)
+
+
+def task_code(task: Task) -> dict[str, dict[str, str]]:
+    """What `task.json` holds; raises RunError if a file of the task can't be read."""
+    return {"files": digests(task)}
 
 
 def read_search(path: str | Path) -> tuple[Store, SearchConfig]:

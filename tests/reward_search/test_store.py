@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import importlib
+import json
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +12,7 @@ from embodied_icrl.common.errors import RunError
 from embodied_icrl.reward_search.checks import CheckReport
 from embodied_icrl.reward_search.findings import Finding
 from embodied_icrl.reward_search.records import Candidate
-from embodied_icrl.reward_search.search_config import task_paths
+from embodied_icrl.reward_search.search_config import SearchConfig, task_paths
 from embodied_icrl.reward_search.selection import ranked
 from embodied_icrl.reward_search.store import Store, open_store, read_search
 from embodied_icrl.runs.run import Run
@@ -98,29 +102,136 @@ def test_where_a_task_of_ones_own_lies(tmp_path, monkeypatch):
     (package / "__init__.py").write_text(text)
     (package / "mine.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path / "lab")
-    import importlib
-
     for name in ("tasks", "tasks.mine"):
         task = importlib.import_module(name).Mine()
         assert task_paths(task) == (str((tmp_path / "lab").resolve()),)
 
 
-def test_a_task_of_ones_own_that_was_edited_is_not_mixed_with_its_earlier_version(
-    tmp_path, monkeypatch
-):
-    file = tmp_path / "edited_task.py"
-    file.write_text(
-        "from dataclasses import dataclass\n"
-        "from embodied_icrl.manipulation.planar_reach import PlanarReach\n"
-        "@dataclass(frozen=True)\n"
-        "class Mine(PlanarReach):\n"
-        "    pass\n"
-    )
+TASK = """
+from dataclasses import dataclass
+from embodied_icrl.manipulation.planar_reach import PlanarReach
+{imports}
+
+@dataclass(frozen=True)
+class Mine(PlanarReach):
+    def make_env(self):
+        {lazy}
+        return super().make_env()
+"""
+LAB = {
+    "watched_lab/__init__.py": "",
+    "watched_lab/tasks/__init__.py": "",
+    "watched_lab/tasks/mine.py": TASK.format(
+        imports="import numpy\nfrom ..near import arm",
+        lazy="from watched_lab.tasks import late",
+    ),
+    "watched_lab/tasks/late.py": "import watched_side\n",
+    "watched_lab/near/__init__.py": "",
+    "watched_lab/near/arm.py": "A = 1\n",
+    "watched_lab/tasks/models/parts/hand.xml": "<mujoco/>",
+    "watched_side.py": "B = 1\n",
+    "models/arm.mjcf": "<mujoco/>",
+    # What the task doesn't read.
+    "watched_lab/unused.py": "C = 1\n",
+    "runs/a/candidates/i1_s00/reward.py": "D = 1\n",
+    ".hidden/old.xml": "<mujoco/>",
+    "a/b/c/d/far.xml": "<mujoco/>",
+    "notes.txt": "E\n",
+}
+PARTS = (
+    "watched_lab/tasks/mine.py", "watched_lab/tasks/late.py", "watched_lab/near/arm.py",
+    "watched_lab/near/__init__.py", "watched_lab/tasks/models/parts/hand.xml",
+    "watched_side.py", "models/arm.mjcf",
+)  # fmt: skip
+OTHERS = (
+    "watched_lab/unused.py", "runs/a/candidates/i1_s00/reward.py", ".hidden/old.xml",
+    "a/b/c/d/far.xml", "notes.txt",
+)  # fmt: skip
+
+
+def write_lab(folder: Path) -> None:
+    for name, text in LAB.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch) -> Iterator[SearchConfig]:
+    """A search on a task in a package of one's own; the search in `runs/b` has begun."""
+    write_lab(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    mine = config(tmp_path / "run", task={"_target_": "edited_task.Mine"})
-    for _ in range(2):
-        open_store(mine).close()
-    file.write_text(file.read_text() + "# another\n")
+    importlib.invalidate_caches()
+    target = {"_target_": "watched_lab.tasks.mine.Mine"}
+    mine = config(tmp_path / "runs" / "b", task=target)
+    open_store(mine).close()
+    yield mine
+    for name in [name for name in sys.modules if name.startswith("watched_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_task_of_ones_own_that_was_edited_is_not_mixed_with_its_earlier_version(
+    tmp_path, lab, name
+):
+    open_store(lab).close()
+    file = tmp_path / name
+    before = file.read_text()
+    file.write_text(before + "\n")
     for _ in range(2):  # and the directory isn't left locked
-        with pytest.raises(RunError, match=r"edited_task.py has changed .* choose another run="):
-            open_store(mine)
+        with pytest.raises(RunError, match=f"{file} changed .*: choose another run=") as caught:
+            open_store(lab)
+        assert "\n" not in str(caught.value)
+    file.write_text(before)
+    open_store(lab).close()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_files_beside_a_task_may_be_edited(tmp_path, lab, name):
+    (tmp_path / name).write_text("edited = 1\n")
+    open_store(lab).close()
+
+
+def test_a_file_of_a_task_that_is_gone_is_named_and_one_that_came_is_watched(tmp_path, lab):
+    other = tmp_path / "models" / "other.xml"
+    other.write_text("<mujoco/>")
+    open_store(lab).close()
+    other.write_text("<mujoco></mujoco>")
+    with pytest.raises(RunError, match=r"other.xml changed"):
+        open_store(lab)
+    other.unlink()
+    with pytest.raises(RunError, match=r"models/other.xml is no longer part of the task"):
+        open_store(lab)
+
+
+def test_the_files_of_a_task_are_named_alike_wherever_they_lie(tmp_path, lab):
+    names = json.loads((lab.folder / "task.json").read_text())["files"]
+    assert not any(str(tmp_path) in name for name in names)
+    # The parts of the package that the task is made of are watched, too.
+    reach = {"embodied_icrl/manipulation/planar_reach.py", "assets/manipulation/planar_reach.xml"}
+    init = {"watched_lab/__init__.py", "watched_lab/tasks/__init__.py"}
+    assert set(names) == {*PARTS, *init, *reach}
+
+
+def test_what_an_earlier_version_noted_of_a_task_is_not_enough(lab):
+    (lab.folder / "task.json").write_text('{"code": "0123"}')
+    with pytest.raises(RunError, match=r"earlier version, .*; choose another run="):
+        open_store(lab)
+
+
+@pytest.mark.parametrize(
+    "name", ["embodied_icrl/manipulation/planar_reach.py", "assets/manipulation/planar_reach.xml"]
+)
+def test_a_task_of_the_package_is_watched_too(tmp_path, monkeypatch, name):
+    reach = config(tmp_path / "run")
+    open_store(reach).close()
+    read = Path.read_bytes
+
+    def edited(path: Path) -> bytes:
+        return read(path) + (b"\n" if str(path).endswith(name) else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", edited)
+    with pytest.raises(RunError, match=f"{name} changed .*: choose another run="):
+        open_store(reach)
+    monkeypatch.setattr(Path, "read_bytes", read)
+    open_store(reach).close()
