@@ -66,7 +66,9 @@ class ObjectNavConfig:
 
     houses: HouseConfig = option(HouseConfig(), "the houses that are generated")
     n_houses: int = option(
-        0, "task i is in house i modulo this of the split; 0: every task in a new house"
+        0,
+        "task i of the train split is in house i modulo this; 0, and held-out splits: every task "
+        "in a new house",
     )
     house_files: tuple[str, ...] = option(
         (), "house files to use instead, in every split: task i is in file i modulo their number"

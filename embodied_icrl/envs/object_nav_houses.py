@@ -148,7 +148,7 @@ class HouseSource:
         """The number of a task's house within its split."""
         if self._files:
             return task_id % len(self._files)
-        if self.config.n_houses:
+        if self.config.n_houses and self.split == "train":
             return task_id % self.config.n_houses
         return derived_seed(seed, "houses", self.split) % _TRY_STRIDE // 2 + task_id
 

@@ -28,7 +28,9 @@ References = dict[str, dict[str, float] | None]
 class EvaluationConfig:
     """How a policy is evaluated in context."""
 
-    split: str = option("test", "tasks to run: test (held out) or train")
+    split: str = option(
+        "test", "tasks to run: test (held out), train, or validation where the environment has it"
+    )
     n_trials: int = option(200, "number of trials; trial i runs task i of the split")
     n_episodes: int | None = option(
         None, "episodes per trial, each run to its end; null: 10, or no limit if n_steps is given"

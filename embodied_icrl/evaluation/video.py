@@ -39,7 +39,9 @@ _CONTEXT_TEXT = {
 class VideoConfig:
     """What is filmed, and how."""
 
-    split: str = option("test", "tasks to film: test (held out) or train")
+    split: str = option(
+        "test", "tasks to film: test (held out), train, or validation where the environment has it"
+    )
     trial: int = option(0, "number of the (first) trial: that of its task")
     n_episodes: int = option(10, "episodes of the trial")
     agent: Literal["policy", "oracle", "random"] = option("policy", "who acts")

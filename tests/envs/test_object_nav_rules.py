@@ -200,16 +200,26 @@ def test_episodes_ask_for_different_things_from_different_places():
     assert {0, 1} == {row[0] for row in targets} == {row[1] for row in targets}
 
 
-def test_few_houses_come_again():
+def test_few_houses_come_again_to_train_in():
     config = dataclasses.replace(CONFIG, n_houses=3)
     env = config.build(2)
     env.reset(options={"task_ids": np.array([1, 4])})
     assert env.houses[0].spec == env.houses[1].spec
     poses = env.simulator.positions.copy()
     assert np.abs(poses[0] - poses[1]).max() > 0, "another task of the same house starts elsewhere"
-    test_env = config.build(1, split="test")
-    test_env.reset()
-    assert test_env.houses[0].spec.seed % 10 == 9
+
+
+@pytest.mark.parametrize(("split", "digit"), [("validation", 8), ("test", 9)])
+def test_held_out_tasks_are_in_a_new_house_each_whatever_there_is_to_train_in(split, digit):
+    def houses(seed, **changes):
+        env = dataclasses.replace(CONFIG, **changes).build(4, split=split, seed=seed)
+        env.reset()
+        return [house.spec.seed for house in env.houses]
+
+    few = houses(0, n_houses=3)
+    assert len(set(few)) == 4 and {seed % 10 for seed in few} == {digit}
+    assert few == houses(0), "as without n_houses"
+    assert not set(few) & set(houses(1, n_houses=3)), "another seed visits others"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from embodied_icrl.cli.compose import compose
 from embodied_icrl.common.errors import MissingDependencyError
 from embodied_icrl.houses.gl import gl_context
 from embodied_icrl.runs.metrics import read_metrics
@@ -27,6 +28,18 @@ def train(run, *words):
         check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, timeout=300,
     )  # fmt: skip
     return read_metrics(run)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "house_nav_rays", "house_nav_rgb", "house_nav_habitat",
+        "extobjnav_hssd", "extobjnav_hssd_64k", "extobjnav_replicacad",
+    ],
+)  # fmt: skip
+def test_the_test_houses_are_kept_for_the_command_evaluate(name):
+    training = compose("train", [f"experiment={name}"])["evaluation"]["settings"]
+    assert (training["split"], compose("evaluate")["split"]) == ("validation", "test")
 
 
 def test_house_nav_rays(tmp_path):
