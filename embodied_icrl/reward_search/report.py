@@ -126,8 +126,9 @@ def _top(data: ReportData) -> list[Markup]:
 
 def _videos(data: ReportData, folder: Path) -> Markup | None:
     if not data.videos:
-        return None
-    return element("div", *(_video(video, folder) for video in data.videos), class_="videos")
+        return element("p", f"No film: {data.no_video}", class_="faint") if data.no_video else None
+    videos = element("div", *(_video(video, folder) for video in data.videos), class_="videos")
+    return join(videos, element("p", data.video_note, class_="faint") if data.video_note else None)
 
 
 def _video(video: Video, folder: Path) -> Markup:
@@ -180,6 +181,9 @@ def _best(data: ReportData) -> Markup | None:
             f"Spearman {number(found.spearman)}. A good reward need not agree with it."
         )
         agreement = element("p", text)
+    elif data.no_correlation:
+        text = f"Correlation with the human-written reward: not known: {data.no_correlation}"
+        agreement = element("p", text, class_="faint")
     chain = generations(data)
     return join(
         element("p", "Values along its training:", class_="faint") if best.curves else None,

@@ -51,7 +51,7 @@ def forest(rows: Sequence[tuple[str, str, Result]]) -> Markup:
     """Means with intervals below one another, on one axis.
 
     Args:
-        rows: label, colour class and result.
+        rows: label, colour class and result; none that failed.
     """
     width, height = 320, 22
     values = [v for *_, r in rows for v in (r.mean, r.low, r.high) if v is not None]
@@ -63,6 +63,7 @@ def forest(rows: Sequence[tuple[str, str, Result]]) -> Markup:
     ]
     parts: list[Markup] = []
     for label, kind, result in rows:
+        assert result.mean is not None
         mark = _whisker(across, result.mean, result.low, result.high, height / 2, kind, 6)
         value = interval(result.mean, result.low, result.high)
         parts += [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from embodied_icrl.reward_search.records import BASELINES, Candidate
+from embodied_icrl.reward_search.report_score import Score, human_normalised, score
 
 
 @dataclass(frozen=True)
@@ -18,15 +18,19 @@ class Result:
 
     Attributes:
         id: of the candidate.
-        mean, low, high: over the seeds, with a 95% interval (None with one seed).
-        per_seed: one fitness per seed.
+        mean, low, high: over the seeds, with a 95% interval (None with one seed); None where one
+            of the trainings failed.
+        per_seed: one fitness per seed whose training finished.
+        status, reason: "trained", or "failed" and why.
     """
 
     id: str
-    mean: float
+    mean: float | None
     low: float | None = None
     high: float | None = None
     per_seed: tuple[float, ...] = ()
+    status: str = "trained"
+    reason: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,16 +94,20 @@ class ReportData:
         sandbox: the layers in force, as `Layers.name` says.
         candidates: all of them, with the baselines `human` and `sparse` and perhaps `init`.
         best: id of the best candidate so far.
-        finals: final trainings, of the best and of baselines.
+        finals: final trainings, of the best and of baselines, failed ones included.
         terms: what the best reward of `terms` reached on this task in final trainings, where that
             is known.
+        no_terms: why it is not known, where another search was named.
         costs: one entry per iteration.
         money_budget: of the costs; None without a budget.
         reflections: what writers were told of the best reward, by the iteration it came from.
         feedback: a person's words, by the iteration that they were given to.
         not_deterministic: ids whose outcome a clock decided: a repetition may end otherwise.
         videos: of the best reward and of the human one.
+        no_video: why there is none.
+        video_note: what the pictures lack, and how to get better ones.
         correlation: of the best reward with the human one.
+        no_correlation: why it is not known.
         settings: the configuration, as plain data.
         command: what to run to reproduce the search.
         version: of this package.
@@ -116,13 +124,17 @@ class ReportData:
     best: str | None = None
     finals: tuple[Result, ...] = ()
     terms: Result | None = None
+    no_terms: str = ""
     costs: tuple[Cost, ...] = ()
     money_budget: float | None = None
     reflections: Mapping[int, str] = field(default_factory=dict)
     feedback: Mapping[int, str] = field(default_factory=dict)
     not_deterministic: frozenset[str] = frozenset()
     videos: tuple[Video, ...] = ()
+    no_video: str = ""
+    video_note: str = ""
     correlation: Correlation | None = None
+    no_correlation: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     version: str = ""
@@ -152,18 +164,21 @@ class Headline:
     Attributes:
         results: of the best, human and sparse reward, as far as they are known, by id.
         final: whether they come from final trainings, rather than from the search's short ones.
-        normalised: human-normalised score of the best with its interval; None without baselines.
+        normalised: human-normalised score of the best; None without baselines that differ.
+        failed: final trainings of the three that failed.
     """
 
     results: Mapping[str, Result]
     final: bool
-    normalised: tuple[float, float | None, float | None] | None
+    normalised: Score | None
+    failed: tuple[Result, ...] = ()
 
 
 def headline(data: ReportData) -> Headline:
     """The best reward against the baselines: final trainings where all three have one."""
     wanted = [name for name in (data.best, *BASELINES) if name is not None]
-    finals = {result.id: result for result in data.finals if result.id in wanted}
+    ended = [result for result in data.finals if result.id in wanted]
+    finals = {result.id: result for result in ended if result.status == "trained"}
     searched = {
         c.id: Result(c.id, c.fitness, c.low, c.high)
         for c in data.candidates
@@ -172,23 +187,8 @@ def headline(data: ReportData) -> Headline:
     final = data.best in finals and finals.keys() >= searched.keys()
     results = finals if final else searched
     ordered = {name: results[name] for name in wanted if name in results}
-    return Headline(ordered, final, _normalised(ordered, data.best))
-
-
-def human_normalised(
-    fitness: float | None, human: float | None, sparse: float | None
-) -> float | None:
-    """(fitness - sparse) / |human - sparse|, the score of the Eureka paper.
-
-    None where one of the three is unknown, or where the two baselines are equal, or so close that
-    the ratio would mean nothing.
-    """
-    if fitness is None or human is None or sparse is None:
-        return None
-    gap = abs(human - sparse)
-    if not math.isfinite(gap) or gap <= 1e-6 * max(1.0, abs(human), abs(sparse)):
-        return None
-    return (fitness - sparse) / gap
+    failed = tuple(result for result in ended if result.status != "trained")
+    return Headline(ordered, final, _normalised(ordered, data.best), failed)
 
 
 def lineage(data: ReportData, name: str | None) -> list[Candidate]:
@@ -219,12 +219,11 @@ def _kind(reason: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "N", head)
 
 
-def _normalised(
-    results: Mapping[str, Result], best: str | None
-) -> tuple[float, float | None, float | None] | None:
+def _normalised(results: Mapping[str, Result], best: str | None) -> Score | None:
     if best is None or any(name not in results for name in (best, *BASELINES)):
         return None
-    human, sparse = results["human"].mean, results["sparse"].mean
-    values = (results[best].mean, results[best].low, results[best].high)
-    mean, low, high = (human_normalised(value, human, sparse) for value in values)
-    return None if mean is None else (mean, low, high)
+    three = [results[name] for name in (best, *BASELINES)]
+    if all(result.per_seed for result in three):
+        return score(*(result.per_seed for result in three))
+    mean = human_normalised(*(result.mean for result in three))
+    return None if mean is None else Score(mean, reason="no interval: that takes final trainings")

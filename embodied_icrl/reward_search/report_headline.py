@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from embodied_icrl.reward_search.records import BASELINES
 from embodied_icrl.reward_search.report_charts import forest
-from embodied_icrl.reward_search.report_data import (
-    Headline,
-    ReportData,
-    Result,
-    headline,
-    human_normalised,
-)
+from embodied_icrl.reward_search.report_data import Headline, ReportData, Result, headline
 from embodied_icrl.reward_search.report_html import Markup, element, interval, join, number
+from embodied_icrl.reward_search.report_score import human_normalised
 
 _LABELS = {"human": "human-written", "sparse": "sparse"}
 
@@ -35,11 +30,28 @@ def headline_section(data: ReportData) -> Markup:
         rows.insert(1, ("best of terms", "total", data.terms))
     note = f"{how}. Fitness is {data.fitness_name}; no reward takes part in it."
     return join(
+        *(element("p", text, class_="warning") for text in _warnings(data, numbers)),
         element("div", *_cards(data, numbers, best), class_="cards"),
         element("div", forest(rows), class_="panel"),
         element("p", note, class_="faint"),
         _against_terms(data, numbers, best),
     )
+
+
+def _warnings(data: ReportData, numbers: Headline) -> list[str]:
+    """What is wrong with the final trainings."""
+    texts = []
+    for result in numbers.failed:
+        count = len(result.per_seed)
+        seeds = "no seed" if count == 0 else "1 seed" if count == 1 else f"{count} seeds"
+        values = f" ({', '.join(map(number, result.per_seed))})" if count else ""
+        texts.append(
+            f"The final trainings of {_label(result.id, data)} failed: "
+            f"{result.reason or 'no reason was recorded'}; {seeds} finished{values}."
+        )
+    if texts and not numbers.final:
+        texts.append("All numbers here are therefore from the search's own short trainings.")
+    return texts
 
 
 def _cards(data: ReportData, numbers: Headline, best: Result) -> list[Markup]:
@@ -49,10 +61,11 @@ def _cards(data: ReportData, numbers: Headline, best: Result) -> list[Markup]:
             text = f"fitness of the {_LABELS[name]} reward"
             cards.append(_card(number(numbers.results[name].mean), text))
     if numbers.normalised is not None:
-        mean, low, high = numbers.normalised
-        bounds = f", interval {number(low)} to {number(high)}" if low is not None else ""
-        text = f"human-normalised score{bounds}: (best − sparse) / |human − sparse|"
-        cards.append(_card(number(mean), text))
+        score = numbers.normalised
+        bounds = f"interval {number(score.low)} to {number(score.high)}"
+        how = score.reason if score.low is None else bounds
+        text = f"human-normalised score, (best − sparse) / |human − sparse|; {how}"
+        cards.append(_card(number(score.mean), text))
     elif all(name in numbers.results for name in BASELINES):
         text = "human-normalised score: none, the human and the sparse reward are equally fit"
         cards.append(_card(number(None), text))
@@ -74,11 +87,12 @@ def _against_terms(data: ReportData, numbers: Headline, best: Result) -> Markup:
         )
         return element("p", text)
     terms = data.terms
-    if terms is None or not numbers.final:
-        text = (
-            "How far it beats the search without a model (terms) is not known yet: that takes "
-            "final trainings of this search and of one with the proposer terms on the same task."
+    if terms is None or terms.mean is None or best.mean is None or not numbers.final:
+        missing = data.no_terms or (
+            "that takes final trainings of this search and of one with the proposer terms on the "
+            "same task."
         )
+        text = f"How far it beats the search without a model (terms) is not known yet: {missing}"
         return element("p", text, class_="faint")
     lead = best.mean - terms.mean
     text = (

@@ -24,6 +24,7 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
 p { margin: .5rem 0; max-width: 44rem; }
 .lead { font-size: 1.1rem; }
 .faint { color: var(--faint); }
+.warning { color: var(--bad); }
 .chips { display: flex; flex-wrap: wrap; gap: .4rem; padding: 0; margin: .8rem 0;
   list-style: none; }
 .chips li { border: 1px solid var(--rule); border-radius: 1rem; padding: .05rem .7rem;

@@ -7,12 +7,7 @@ from typing import Any
 
 from embodied_icrl.reward_search.records import BASELINES, FINAL, Candidate
 from embodied_icrl.reward_search.report_charts import interval_glyph
-from embodied_icrl.reward_search.report_data import (
-    Cost,
-    ReportData,
-    failures,
-    human_normalised,
-)
+from embodied_icrl.reward_search.report_data import Cost, ReportData, failures
 from embodied_icrl.reward_search.report_html import (
     Child,
     Markup,
@@ -23,6 +18,7 @@ from embodied_icrl.reward_search.report_html import (
     join,
     number,
 )
+from embodied_icrl.reward_search.report_score import human_normalised
 from embodied_icrl.reward_search.selection import ranked
 
 MAX_NAMED = 12  # candidates that share a reason of failure
@@ -71,9 +67,7 @@ def _row(
     name = candidate.id
     baselines = [data.trained_fitness(baseline) for baseline in BASELINES]
     score = human_normalised(candidate.fitness, *baselines)
-    state = [element("span", candidate.status, class_=f"status-{candidate.status}")]
-    if candidate.reason:
-        state.append(element("span", candidate.reason, class_="reason"))
+    state = _state(candidate.status, candidate.reason)
     if name in data.not_deterministic:
         state.append(element("span", "A clock decided: it may end otherwise.", class_="reason"))
     own = candidate.iteration > 0
@@ -94,12 +88,17 @@ def _row(
     )
 
 
+def _state(status: str, reason: str | None) -> list[Markup]:
+    state = [element("span", status, class_=f"status-{status}")]
+    return [*state, element("span", reason, class_="reason")] if reason else state
+
+
 def _number(text: str, value: float | None) -> Markup:
     return element("td", text, class_="n", data_sort="" if value is None else repr(value))
 
 
 def finals_table(data: ReportData) -> Markup | None:
-    """The final trainings, seed by seed."""
+    """The final trainings, seed by seed; of failed ones the seeds that finished all the same."""
     if not data.finals:
         return None
     rows = [
@@ -107,11 +106,13 @@ def finals_table(data: ReportData) -> Markup | None:
             "tr",
             element("td", result.id, class_="id"),
             element("td", interval(result.mean, result.low, result.high), class_="n"),
-            element("td", ", ".join(map(number, result.per_seed)), class_="why"),
+            element("td", ", ".join(map(number, result.per_seed)) or "–", class_="why"),
+            element("td", *_state(result.status, result.reason), class_="why"),
         )
         for result in data.finals
     ]
-    return table(("reward", "fitness#", "of each seed"), rows, label="Final trainings")
+    heads = ("reward", "fitness#", "of each seed", "state")
+    return table(heads, rows, label="Final trainings")
 
 
 def failure_table(data: ReportData) -> Markup:

@@ -21,9 +21,15 @@ from embodied_icrl.reward_search.sandbox import available_layers
 from embodied_icrl.reward_search.search import Outcome, Parts, Search, reward_of, words_of
 from embodied_icrl.reward_search.search_config import SearchConfig
 from embodied_icrl.reward_search.search_progress import SearchProgress
-from embodied_icrl.reward_search.search_report import film_best, report_search
+from embodied_icrl.reward_search.search_report import (
+    correlate_best,
+    film_best,
+    filmed,
+    report_search,
+)
 from embodied_icrl.reward_search.selection import select
-from embodied_icrl.reward_search.store import Store, open_store, read_search
+from embodied_icrl.reward_search.store import Store, open_store
+from embodied_icrl.reward_search.terms_run import best_of_terms
 from embodied_icrl.reward_search.transitions import record_episodes
 from embodied_icrl.reward_search.writing import Check
 from embodied_icrl.runs.run import run_errors
@@ -75,8 +81,7 @@ def check_settings(config: SearchConfig) -> Check:
         completed(budget.algorithm, budget.hyperparameters, budget.n_envs)
     config.proposer.build(config.task, seed=config.seed, accounting=Accounting())
     words_of(config.feedback_file)
-    if config.terms_run is not None:
-        read_search(config.terms_run)
+    best_of_terms(config)
     check = make_check(config)
     if config.init is not None:
         report = check(reward_of(config.init))
@@ -92,7 +97,7 @@ def _search(config: SearchConfig, store: Store, check: Check, command: str) -> O
         enabled=config.progress, spending=lambda: accounting.line if accounting.totals.calls else ""
     )
     with progress, stop_signals():
-        progress.say(f"searching in {store.path}; sandbox: {layers}")
+        progress.notice(f"searching in {store.path}; sandbox: {layers}")
         rounds = make_rounds(config, make_launcher(config), progress)
         parts = Parts(proposer, check, rounds, search_plan(config), final_plan(config))
         search = Search(config, store, parts, progress)
@@ -108,12 +113,26 @@ def finish(search: Search) -> Outcome:
     with run_errors(f"can't go on with {store.path}", advice), _reported(search):
         outcome = search.run()
         search.save("running")
-        if config.video and outcome.best is not None:
-            search.progress.say("filming the best")
-            film_best(store, config, outcome.best.id)
+        if outcome.best is not None:
+            _look_at(outcome.best.id, search)
         search.save(outcome.status)
         report_search(store, config)
         return outcome
+
+
+def _look_at(best: str, search: Search) -> None:
+    """Film the best reward's policy, and compare the reward with the human-written one."""
+    config, store, progress = search.config, search.store, search.progress
+    footage = None
+    if config.video:
+        progress.say("filming the best")
+        footage = film_best(store, config, best)
+        path, reason = filmed(store)
+        if path is None:
+            progress.notice(f"no film: {reason}")
+        elif footage is not None and footage.note:
+            progress.say(footage.note)
+    correlate_best(store, config, best, footage.states if footage is not None else None)
 
 
 @contextmanager

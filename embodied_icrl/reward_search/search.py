@@ -16,6 +16,7 @@ from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.reward_search.extract import NoCode, read_reward
 from embodied_icrl.reward_search.prompt import PromptConfig, build_messages
 from embodied_icrl.reward_search.proposers.recorded import RecordedProposer
+from embodied_icrl.reward_search.racing import planned_steps
 from embodied_icrl.reward_search.records import (
     BASELINES,
     FINAL,
@@ -115,7 +116,7 @@ class Search:
         for iteration in range(1, self.config.iterations + 1):
             failures, spent = self._iterate(iteration, failures)
             if spent is not None:
-                self.progress.say(f"the budget is spent: {spent}")
+                self.progress.notice(f"the budget is spent: {spent}")
                 break
         if self.best is not None and self.config.final_seeds:
             self._train_finals(self.best)
@@ -205,12 +206,12 @@ class Search:
             return
         self._cost_told = True
         left = self.config.iterations - request.iteration + 1
-        self.progress.say(proposer.expected_cost(request, left))
+        self.progress.notice(proposer.expected_cost(request, left))
 
     def _train(self, entries: Sequence[Entry], iteration: int) -> None:
         """Train the candidates of an iteration, and what waits beside them."""
         steady, self._steady = self._steady, []
-        self.progress.expect(self._steps_left(iteration, len(entries) + len(steady)))
+        self.progress.expect(self._steps_left(iteration, len(entries), len(steady)))
         self.parts.rounds.train(entries, self.parts.search_plan, steady, told=self.note)
         self.summary.spent(iteration, entries)
         self.summary.spent(0, steady)
@@ -218,12 +219,21 @@ class Search:
             entry.remove_states()
         self.save("running")
 
-    def _steps_left(self, iteration: int, trainings: int) -> int:
-        """Environment steps from here on, racing left out."""
+    def _steps_left(self, iteration: int, entries: int, steady: int) -> int:
+        """Environment steps from here on if nobody fails.
+
+        Args:
+            entries, steady: candidates of this iteration that race, and those that do not.
+        """
         config, search, final = self.config, self.parts.search_plan, self.parts.final_plan
-        later = (config.iterations - iteration) * config.samples
+
+        def race(candidates: int) -> int:
+            steps = planned_steps(config.racing, candidates, search.checkpoints)
+            return steps * len(search.seeds)
+
+        later = (config.iterations - iteration) * race(config.samples)
         last = (1 + len(BASELINES) * config.baselines) * final.steps
-        return (trainings + later) * search.steps + last
+        return race(entries) + steady * search.steps + later + last
 
     def _choose(self, names: Sequence[str]) -> None:
         """Keep the best of all; note what the next question says of it."""
@@ -260,7 +270,9 @@ class Search:
 
     def _final(self, entry: Entry) -> FinalResult:
         c = entry.candidate
-        seeds = tuple(self.parts.rounds.fitness([run])[0] for run in entry.points if run)
+        done = [entry.results[k][-1].status == "done" for k in sorted(entry.results)]
+        runs = [run for run, is_done in zip(entry.points, done, strict=True) if is_done]
+        seeds = tuple(self.parts.rounds.fitness([run])[0] for run in runs)
         return FinalResult(c.id, c.status, c.reason, c.fitness, c.low, c.high, seeds)
 
     def _note_final(self, candidate: Candidate) -> None:

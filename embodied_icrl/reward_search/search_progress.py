@@ -34,7 +34,7 @@ class SearchProgress:
     """Rows of the present round, time left, and what was spent.
 
     Args:
-        enabled: False: nothing is shown at all.
+        enabled: False: only notices are shown.
         spending: tokens and money so far, against the budget; "" for none.
         console: where to; standard error without it.
     """
@@ -77,9 +77,14 @@ class SearchProgress:
 
     def say(self, message: str) -> None:
         """A line that stays, above the table."""
+        if self.enabled:
+            self.notice(message)
+
+    def notice(self, message: str) -> None:
+        """A line that stays and is always shown: what a person has to know, not only may."""
         if self._live is not None:
             self.console.print(Text(message))
-        elif self.enabled:
+        else:
             print(message, file=sys.stderr, flush=True)
 
     def begin(self, title: str, candidates: list[str]) -> None:
@@ -99,7 +104,7 @@ class SearchProgress:
             self.say(f"{candidate}: {state}{fitness}{f' ({note})' if note else ''}{self._tail()}")
 
     def expect(self, env_steps: int) -> None:
-        """So many environment steps are still to do, racing left out: for the time left."""
+        """So many environment steps are still to do if nobody fails: for the time left."""
         self._steps_left = env_steps
         self._training_since = self._training_since or time.monotonic()
 

@@ -41,14 +41,18 @@ def select(
     mean = fmean(values)
     if len(values) < 2:
         return mean, None, None
-    quantile = _T[min(len(values) - 1, len(_T)) - 1]
-    half = quantile * stdev(values) / math.sqrt(len(values))
+    half = student(len(values)) * stdev(values) / math.sqrt(len(values))
     return mean, mean - half, mean + half
 
 
 def counted(checkpoints: int, selection: Selection = "mean_last") -> int:
     """How many of the last checkpoints of a training make its fitness."""
     return checkpoints if selection == "max" else max(1, round(LAST_SHARE * checkpoints))
+
+
+def student(count: int) -> float:
+    """Student's 97.5% quantile for the mean of so many values, two or more."""
+    return _T[min(count - 1, len(_T)) - 1]
 
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:

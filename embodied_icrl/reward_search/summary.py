@@ -18,7 +18,7 @@ class FinalResult:
         id: of the candidate.
         status, reason: as in `Candidate`.
         fitness, low, high: over the seeds, with a 95% interval.
-        per_seed: one fitness per seed.
+        per_seed: one fitness per seed whose training finished.
     """
 
     id: str

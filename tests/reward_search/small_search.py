@@ -1,6 +1,6 @@
 """A search whose parts are small: canned answers, checks by a word, trainings that take no time.
 
-Run as a program, it searches in the directory given and prints nothing: what a kill test kills.
+Run as a program, it searches in the directory given: what a kill test kills.
 """
 
 from __future__ import annotations

@@ -21,15 +21,9 @@ from embodied_icrl.reward_search.records import Candidate
 from embodied_icrl.reward_search.report import render_report, write_report
 from embodied_icrl.reward_search.report_charts import axis, curve
 from embodied_icrl.reward_search.report_code import MAX_COMPARED_LINES, difference
-from embodied_icrl.reward_search.report_data import (
-    Result,
-    Video,
-    failures,
-    headline,
-    human_normalised,
-    lineage,
-)
+from embodied_icrl.reward_search.report_data import Result, Video, failures, headline, lineage
 from embodied_icrl.reward_search.report_html import element, interval, number, visible
+from embodied_icrl.reward_search.report_score import human_normalised, score
 from embodied_icrl.reward_search.report_tables import leaderboard
 
 from .report_example import ATTACK, blank_file, example, trained
@@ -83,12 +77,109 @@ def test_headline_compares_what_was_measured_in_the_same_way():
     final = headline(data)
     assert final.final and list(final.results) == ["i3_s00", "human", "sparse"]
     assert final.results["i3_s00"].mean == 0.93
-    assert final.normalised == pytest.approx((0.79 / 0.72, 0.75 / 0.72, 0.82 / 0.72))
+    assert final.normalised is not None
+    assert final.normalised.mean == pytest.approx(0.79 / 0.72)
     # The human reward has no final training: all numbers are those of the search.
     partly = headline(dataclasses.replace(data, finals=(data.finals[0],)))
     assert not partly.final and partly.results["i3_s00"].mean == 0.88
     assert partly.normalised is not None
-    assert partly.normalised[0] == pytest.approx(0.76 / 0.69)
+    assert partly.normalised.mean == pytest.approx(0.76 / 0.69)
+    assert partly.normalised.low is None and "final trainings" in partly.normalised.reason
+
+
+@pytest.mark.parametrize(
+    ("best", "human", "sparse", "expected"),
+    [
+        # Nobody's seeds differ.
+        ((0.9,) * 5, (0.8,) * 5, (0.4,) * 5, (1.25, 1.25, 1.25)),
+        # Means of 5 values of which one is a 1 are binomial; the ends of the interval, 0.095% on
+        # either side as Student's for 5 values, lie at 0 and at 4 of 5 drawn.
+        ((0.0, 0.0, 0.0, 0.0, 1.0), (1.0,) * 5, (0.0,) * 5, (0.2, 0.0, 0.8)),
+        # The same in the baselines alone: their noise counts.
+        ((1.0,) * 5, (1.0, 1.0, 1.0, 1.0, 2.0), (0.0,) * 5, (1 / 1.2, 1 / 1.8, 1.0)),
+        ((1.0,) * 5, (2.0,) * 5, (0.0, 0.0, 0.0, 0.0, 1.0), (0.8 / 1.8, 0.2 / 1.2, 0.5)),
+        # A human reward worse than the sparse one.
+        ((0.9,) * 5, (0.4,) * 5, (0.8,) * 5, (0.25, 0.25, 0.25)),
+    ],
+    ids=["certain", "best", "human", "sparse", "worse"],
+)
+def test_the_interval_of_the_score_counts_the_noise_of_all_three(best, human, sparse, expected):
+    found = score(best, human, sparse)
+    assert found is not None and found.reason == ""
+    assert (found.mean, found.low, found.high) == pytest.approx(expected)
+    assert score(best, human, sparse) == found
+
+
+@pytest.mark.parametrize(
+    ("seeds", "human", "reason"),
+    [
+        (4, 0.8, "takes 5 seeds"),
+        (5, (0.3, 0.5, 0.3, 0.5, 0.6), "not clearly different"),
+        (5, (0.5, 0.3, 0.5, 0.3, 0.2), "not clearly different"),
+    ],
+    ids=["few", "above", "below"],
+)
+def test_a_score_that_is_not_sure_says_why_instead_of_an_interval(seeds, human, reason, tmp_path):
+    values = human if isinstance(human, tuple) else (human,) * seeds
+    found = score((0.9,) * seeds, values, (0.4,) * seeds)
+    assert found is not None and (found.low, found.high) == (None, None)
+    assert reason in found.reason
+    finals = tuple(
+        Result(name, float(np.mean(seen)), None, None, tuple(seen))
+        for name, seen in (
+            ("i3_s00", (0.9,) * seeds),
+            ("human", values),
+            ("sparse", (0.4,) * seeds),
+        )
+    )
+    assert found.reason in page(tmp_path, finals=finals).text
+
+
+FAILED = Result("i3_s00", None, None, None, (0.91, 0.95), "failed", "no step within 60 s")
+
+
+def test_a_best_reward_whose_final_training_failed_is_shown_with_the_reason(tmp_path):
+    finals = (FAILED, *example().finals[1:])
+    numbers = headline(example(finals=finals))
+    assert not numbers.final and numbers.failed == (FAILED,)
+    assert numbers.results["i3_s00"].mean == 0.88
+    shown = page(tmp_path, finals=finals)
+    warning = "The final trainings of best: i3_s00 failed: no step within 60 s; 2 seeds finished"
+    assert f"{warning} (0.910, 0.950)." in shown.text
+    assert "therefore from the search's own short trainings" in shown.text
+    assert [p for p in shown.all("p") if p.get("class") == "warning"]
+    assert "i3_s00 – 0.910, 0.950 failed no step within 60 s" in shown.text
+
+
+def test_a_baseline_whose_final_training_failed_takes_part_in_no_number(tmp_path):
+    lost = Result("human", None, None, None, (), "failed", "nan at step 3")
+    text = page(tmp_path, finals=(example().finals[0], lost, example().finals[2])).text
+    assert "of human-written failed: nan at step 3; no seed finished." in text
+    assert headline(example(finals=(example().finals[0], lost))).results["human"].mean == 0.81
+
+
+def test_trainings_that_went_well_warn_of_nothing(tmp_path):
+    assert not [p for p in page(tmp_path).all("p") if p.get("class") == "warning"]
+
+
+def test_what_is_missing_is_said_with_its_reason(tmp_path):
+    text = page(
+        tmp_path,
+        no_video="nothing can be drawn",
+        correlation=None,
+        no_correlation="weights are torn",
+        terms=None,
+        no_terms="terms_run=runs/x: another task",
+    ).text
+    assert "No film: nothing can be drawn" in text
+    assert "human-written reward: not known: weights are torn" in text
+    assert "is not known yet: terms_run=runs/x: another task" in text
+
+
+def test_what_a_films_pictures_lack_is_said_beside_it(tmp_path):
+    video = Video(blank_file(tmp_path / "film.mp4", 10), "both")
+    shown = page(tmp_path, videos=(video,), video_note="drawn without shadows: install EGL")
+    assert "drawn without shadows: install EGL" in shown.text and shown.all("video")
 
 
 def test_a_baseline_that_failed_half_way_is_no_baseline():
@@ -192,7 +283,7 @@ def test_short_trainings_are_not_compared_with_final_ones(tmp_path):
 
 
 def test_what_has_no_interval_is_not_said_to_have_one(tmp_path):
-    one = tuple(dataclasses.replace(r, mean=0.0, low=None, high=None) for r in example().finals)
+    one = tuple(Result(result.id, 0.0, per_seed=(0.0,)) for result in example().finals)
     bare = tuple(dataclasses.replace(c, low=None, high=None) for c in example().candidates)
     text = page(tmp_path, finals=one, candidates=bare).text
     assert "95% interval" not in text
@@ -277,7 +368,9 @@ def hostile(text: str):
         Candidate("i2_s01", 2, "failed", f"reason: {text}", text),
     )
     return example(
-        description=text, proposer=text, candidates=candidates, best="i2_s00", finals=(),
+        description=text, proposer=text, candidates=candidates, best="i2_s00",
+        finals=(Result("i2_s00", None, status="failed", reason=text),),
+        no_video=text, correlation=None, no_correlation=text, terms=None, no_terms=text,
         reflections={1: text}, feedback={1: text}, settings={"key": text}, command="x " + text,
     )  # fmt: skip
 
