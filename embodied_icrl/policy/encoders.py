@@ -7,6 +7,7 @@ computed as one lookup-and-sum over all categorical parts plus one linear layer 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ from embodied_icrl.policy.observations import (
     Observation,
     read_dict_space,
 )
+
+MOST_NUMBERS = 512
+"""A Box with several axes and more numbers than this isn't read number by number."""
 
 
 def make_observations(
@@ -64,9 +68,19 @@ def _default_reader(key: str, space: spaces.Space[Any]) -> Observation:
         return ImageEncoderConfig().build(key, space)
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         return Categories(key, space)
+    if isinstance(space, spaces.Box) and _is_large_array(space):
+        raise ConfigError(
+            f"observation {key!r} is no picture that has a default encoder, and too large to be "
+            f"read number by number ({space}): name one (policy.encoders.{key}), or leave it out "
+            "(policy.ignore)"
+        )
     if isinstance(space, (spaces.Box, spaces.MultiBinary)):
         return Numbers(key, space)
     raise ConfigError(f"observation {key!r}: no encoder for a {type(space).__name__} space")
+
+
+def _is_large_array(space: spaces.Box) -> bool:
+    return sum(side > 1 for side in space.shape) > 1 and math.prod(space.shape) > MOST_NUMBERS
 
 
 class TokenEncoder(nn.Module):

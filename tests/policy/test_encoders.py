@@ -12,7 +12,7 @@ from gymnasium import spaces
 from safetensors.torch import save_file
 
 from embodied_icrl.common.config import build
-from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.common.errors import ConfigError, ObservationError
 from embodied_icrl.policy import Policy, PolicyConfig
 from embodied_icrl.policy.images import ImageEncoder, ImageEncoderConfig
 from tests.policy import user_encoders
@@ -28,6 +28,8 @@ EVERYTHING = spaces.Dict(
         "counts": spaces.Box(0, 99, (2,), np.int64),
         "ram": spaces.Box(0, 255, (3,), np.uint8),
         "camera": spaces.Box(0, 255, (20, 12, 3), np.uint8),
+        "depth": spaces.Box(0.0, 10.0, (20, 12, 1), np.float32),
+        "semantic": spaces.Box(0, 6, (20, 12), np.int8),
     }
 )
 
@@ -138,8 +140,86 @@ def test_the_layout_of_an_image_may_be_said() -> None:
     torch.testing.assert_close(first(images.movedim(-1, 1)), last(images))
     with pytest.raises(ConfigError, match="layout"):
         ImageEncoderConfig(layout="wch")
-    with pytest.raises(ConfigError, match="no uint8 image"):
-        ImageEncoderConfig().build("camera", spaces.Box(0, 1, (8, 8, 3)))
+    with pytest.raises(ConfigError, match="'camera' is no picture"):
+        ImageEncoderConfig().build("camera", spaces.Box(0, np.inf, (8, 8, 3)))
+
+
+def test_depth_is_scaled_by_its_range_and_kept_in_bytes() -> None:
+    space = spaces.Box(0.0, 10.0, (9, 12, 1), np.float32)
+    encoder = ImageEncoderConfig().build("depth", space)
+    depth = np.random.default_rng(0).uniform(0, 10, (3, 9, 12, 1)).astype(np.float32)
+    depth[0, 0, :3, 0] = 0.0, 10.0, 11.0  # what is farther than the space says is cut to it
+    stored = encoder.prepare(depth, torch.device("cpu"))
+    assert stored.dtype == encoder.stored_dtype == torch.uint8
+    assert stored.shape[1:] == encoder.stored_shape
+    assert stored[0, 0, :3, 0].tolist() == [0, 255, 255]
+    read = encoder._channels(stored)
+    assert read.shape == (3, 1, 9, 12) and read.min() >= 0 and read.max() == 1
+    seen = torch.tensor(depth[..., 0].clip(0, 10) / 10)
+    assert (read[:, 0] - seen).abs().max() <= 0.5 / 255 + 1e-6
+    whole = encoder.prepare(depth.astype(np.int64), torch.device("cpu"))
+    assert whole.max() == 255, "metres are scaled whatever number type they come in"
+
+
+def test_every_channel_of_a_picture_of_floats_has_its_own_range() -> None:
+    high = np.broadcast_to(np.array([1.0, 10.0, -1.0], np.float32), (8, 8, 3))
+    space = spaces.Box(np.full((8, 8, 3), -1.0, np.float32), high)
+    encoder = ImageEncoderConfig().build("both", space)
+    middle = np.broadcast_to(np.array([0.0, 4.5, -1.0], np.float32), (1, 8, 8, 3))
+    stored = encoder.prepare(middle, torch.device("cpu"))
+    assert stored[0, 3, 3].tolist() == [128, 128, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint8], ids=["int8", "int64", "uint8"])
+def test_classes_are_told_apart_by_channels(dtype: type[np.integer[Any]]) -> None:
+    space = spaces.Box(0, 26, (9, 12), dtype)
+    encoder = ImageEncoderConfig().build("semantic", space)
+    classes = np.random.default_rng(0).integers(0, 27, (2, 9, 12)).astype(dtype)
+    stored = encoder.prepare(classes, torch.device("cpu"))
+    assert stored.dtype == torch.uint8 and np.array_equal(stored, classes)
+    read = encoder._channels(stored)
+    assert read.shape == (2, 27, 9, 12) and read.unique().tolist() == [0, 1]
+    assert torch.equal(read.argmax(dim=1), stored.long()) and bool((read.sum(dim=1) == 1).all())
+    assert encoder(stored).shape == (2, encoder.feature_size)
+    assert encoder.chunk < ImageEncoderConfig().chunk / 6, "27 channels instead of up to 4"
+
+
+def test_a_class_that_is_none_is_named() -> None:
+    policy = make_policy(observations=EVERYTHING)
+    obs = sample(EVERYTHING, 3)
+    for wrong in (7, -1):
+        obs["semantic"][1, 4, 4] = wrong
+        with pytest.raises(ObservationError, match="'semantic' of environment 1 at step 5 is out"):
+            policy.check(obs, 5)
+    obs["semantic"][1, 4, 4], obs["depth"][2, 0, 0] = 6, np.nan
+    with pytest.raises(ObservationError, match="'depth' of environment 2 at step 5 is not finite"):
+        policy.check(obs, 5)
+
+
+def test_grey_pictures_need_no_axis_for_their_channel() -> None:
+    flat = ImageEncoderConfig().build("grey", spaces.Box(0, 255, (30, 20), np.uint8))
+    deep = ImageEncoderConfig().build("grey", spaces.Box(0, 255, (30, 20, 1), np.uint8))
+    deep.load_state_dict(flat.state_dict())
+    images = torch.randint(0, 256, (2, 30, 20), dtype=torch.uint8)
+    assert torch.equal(flat(images), deep(images[..., None]))
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Box(-np.inf, np.inf, (32, 32, 1)),
+        spaces.Box(0.0, 1.0, (32, 32)),
+        spaces.Box(0, 1000, (32, 32), np.int32),
+        spaces.Box(-1, 5, (32, 32), np.int8),
+        spaces.Box(0.0, 1.0, (2, 9, 9, 9)),
+    ],
+    ids=["no bounds", "two axes", "many classes", "negative", "four axes"],
+)
+def test_large_arrays_that_are_no_pictures_need_an_encoder(space: spaces.Box) -> None:
+    both = spaces.Dict({"grid": space, "x": spaces.Box(-1, 1, (600, 1))})
+    with pytest.raises(ConfigError, match=r"'grid' is no picture .*policy\.encoders\.grid"):
+        make_policy(observations=both)
+    assert make_policy(observations=both, ignore=("grid",)).stored_spec().keys() == {"x"}
 
 
 def test_images_in_chunks_give_the_same_features_and_gradients() -> None:
