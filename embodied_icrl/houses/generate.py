@@ -17,13 +17,14 @@ from embodied_icrl.common.config import option, suggest
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.common.seeds import derived_rng
 from embodied_icrl.houses.catalogue import CATEGORIES, PLACES
+from embodied_icrl.houses.check import check_house
 from embodied_icrl.houses.free_space import free_space
 from embodied_icrl.houses.furnish import furnish
 from embodied_icrl.houses.geometry import house_bounds, item_boxes, join_boxes, wall_boxes
 from embodied_icrl.houses.plan import floor_plan
 from embodied_icrl.houses.populate import Placer, put_on_floor
 from embodied_icrl.houses.room_space import RoomSpace
-from embodied_icrl.houses.spec import Furniture, HouseObject, HouseSpec, Room
+from embodied_icrl.houses.spec import Furniture, HouseError, HouseObject, HouseSpec, Room
 
 MAX_ROOMS = 12
 SPLITS = ("train", "validation", "test")
@@ -90,7 +91,7 @@ def split_of(seed: int) -> str:
 
 
 def generate_house(seed: int, config: Optional[HouseConfig] = None) -> HouseSpec:
-    """Generate a house; it depends on its arguments only and passes `check_house`.
+    """Generate a house; it depends on its arguments only and has passed `check_house`.
 
     Raises:
         ConfigError: the seed is negative.
@@ -103,15 +104,23 @@ def generate_house(seed: int, config: Optional[HouseConfig] = None) -> HouseSpec
     size_rng = derived_rng(seed, "house", "size")
     n_rooms = config.n_rooms or int(size_rng.integers(fewest, most + 1))
     n_objects = config.n_objects or 4 * n_rooms
-    best = 0
+    best, fault = 0, ""
     for attempt in range(_HOUSE_TRIES):
         spec = _attempt(seed, attempt, n_rooms, n_objects, config)
-        if spec is not None and len(spec.objects) == n_objects:
+        if spec is None:
+            continue
+        if len(spec.objects) < n_objects:
+            best = max(best, len(spec.objects))
+            continue
+        try:
+            check_house(spec)
+        except HouseError as error:
+            fault = f" (with all of them, {error})"
+        else:
             return spec
-        best = max(best, len(spec.objects) if spec is not None else 0)
     raise TooManyObjectsError(
         f"n_objects: only {best} of {n_objects} objects find a place in house {seed} with "
-        f"{n_rooms} rooms: ask for fewer, for more rooms, or for more categories"
+        f"{n_rooms} rooms{fault}: ask for fewer, for more rooms, or for more categories"
     )
 
 

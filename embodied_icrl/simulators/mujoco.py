@@ -42,7 +42,7 @@ class MujocoConfig:
     refine: int = option(2, "distances: grid points per 0.05 m; more is more exact and slower")
     kept_houses: int = option(16, "compiled houses kept in memory for the next load")
     kept_uploads: int = option(32, "houses kept in graphics memory; at least one for each agent")
-    check_houses: bool = option(False, "check every house before it is used; files always are")
+    check_houses: bool = option(False, "check houses of other origin than the generator or a file")
 
     def __post_init__(self) -> None:
         if not 1 <= self.refine <= 5:

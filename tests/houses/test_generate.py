@@ -18,10 +18,16 @@ from embodied_icrl.houses.catalogue import CATEGORIES, PLACES, SEMANTIC_IDS
 from embodied_icrl.houses.check import check_house
 from embodied_icrl.houses.free_space import free_space
 from embodied_icrl.houses.furniture_models import FURNITURE_KINDS, FURNITURE_MODELS
-from embodied_icrl.houses.generate import HouseConfig, generate_house, house_seed, split_of
+from embodied_icrl.houses.generate import (
+    HouseConfig,
+    TooManyObjectsError,
+    generate_house,
+    house_seed,
+    split_of,
+)
 from embodied_icrl.houses.json_io import house_text
 from embodied_icrl.houses.plan import common_edge
-from embodied_icrl.houses.spec import AGENT_RADIUS, ROOM_KINDS
+from embodied_icrl.houses.spec import AGENT_RADIUS, ROOM_KINDS, HouseError, HouseSpec
 from tests.houses.samples import house
 
 # The first 16 hex digits of the SHA-256 of house files: these houses must never change by accident.
@@ -45,6 +51,67 @@ def test_every_house_is_valid_and_has_what_was_asked_for(seed: int, n_rooms: int
     assert len(spec.rooms) == n_rooms
     assert len(spec.objects) == 4 * n_rooms
     assert spec.seed == seed
+
+
+SHARES = st.sampled_from([0.0, 0.25, 0.5, 1.0]) | st.floats(0.0, 1.0)
+CONFIGS = st.integers(1, 8).flatmap(
+    lambda n_rooms: st.builds(
+        HouseConfig,
+        n_rooms=st.just(n_rooms),
+        n_objects=st.integers(1, 4 * n_rooms),
+        categories=st.lists(st.sampled_from(CATEGORIES), unique=True).map(tuple),
+        floor_share=SHARES,
+        density=SHARES,
+    )
+)
+
+
+def check_options_are_kept(seed: int, config: HouseConfig) -> None:
+    try:
+        spec = generate_house(seed, config)
+    except TooManyObjectsError:
+        return  # small rooms, many objects
+    check_house(spec)
+    assert len(spec.rooms) == config.n_rooms
+    assert len(spec.objects) == config.n_objects
+    assert {item.category for item in spec.objects} <= set(config.categories or CATEGORIES)
+    if config.floor_share == 0.0:
+        kinds = {item.kind for item in spec.furniture}
+        for item in spec.objects:
+            assert item.receptacle or kinds.isdisjoint(PLACES[item.category].receptacles)
+
+
+@given(st.integers(0, 10**9), CONFIGS)
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+def test_every_house_is_valid_whatever_is_asked_for(seed: int, config: HouseConfig) -> None:
+    check_options_are_kept(seed, config)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@given(st.integers(0, 10**9), CONFIGS)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+def test_hundreds_of_houses_are_valid_whatever_is_asked_for(seed: int, config: HouseConfig) -> None:
+    check_options_are_kept(seed, config)
+
+
+def test_a_house_that_fails_the_check_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    config, tried = HouseConfig(n_rooms=1, n_objects=2), []
+
+    def fails_once(spec: HouseSpec) -> None:
+        tried.append(spec)
+        if len(tried) == 1:
+            raise HouseError("objects[0].position: 'mug_0' can't be reached")
+
+    monkeypatch.setattr("embodied_icrl.houses.generate.check_house", fails_once)
+    assert generate_house(5, config) == tried[1] != tried[0]
+
+    def fails(spec: HouseSpec) -> None:
+        raise HouseError("objects[0].position: 'mug_0' can't be reached")
+
+    monkeypatch.setattr("embodied_icrl.houses.generate.check_house", fails)
+    with pytest.raises(TooManyObjectsError, match=r"in house 5 .*'mug_0' can't be reached\): ask"):
+        generate_house(5, config)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 12))
