@@ -3,7 +3,7 @@
 Houses with at least 150 geoms, agents at random places. "rays" is the 64-ray sensor, its bound the
 bare `mj_multiRay` calls on the same models with the same rays; "rgb" is a picture of 128 x 128, its
 bound MuJoCo's own `Renderer` with the same lean settings; "new house" is generated, compiled, and
-measured for every category that is in it.
+measured for every category that is in it, with 4 and with 6 rooms.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from embodied_icrl.simulators.rays import SEEN_GROUPS
 
 LEAST_GEOMS = 150
 NUM_ENVS, N_HOUSES, N_ROOMS = 32, 8, 4
+NEW_HOUSE_ROOMS = (4, 6)
 SIDE = 128
 
 
@@ -175,13 +176,13 @@ def compared(
     return rows
 
 
-def new_houses(rounds: int) -> list[Row]:
+def new_houses(n_rooms: int, rounds: int) -> list[Row]:
     """What a house costs that has not been seen before, stage by stage."""
     made = MujocoConfig(kept_houses=1).build(1, {}, CATEGORIES)
     seeds, state = iter(range(100, 10_000)), {"spec": generate_house(0)}
 
     def generate() -> None:
-        state["spec"] = generate_house(next(seeds), HouseConfig(n_rooms=N_ROOMS))
+        state["spec"] = generate_house(next(seeds), HouseConfig(n_rooms=n_rooms))
 
     def load() -> None:
         made.load(0, state["spec"])
@@ -201,8 +202,9 @@ def new_houses(rounds: int) -> list[Row]:
     for _ in range(rounds):
         for name, run in stages.items():
             samples[name].append(measure(run))
+    group = f"new house, {n_rooms} rooms"
     for name in stages:
-        rows.append({"group": "new house", "what": name, "envs": 1, **per_item(samples[name], 1)})
+        rows.append({"group": group, "what": name, "envs": 1, **per_item(samples[name], 1)})
     return rows
 
 
@@ -228,7 +230,8 @@ def main() -> int:
         say("simulator: rays")
         found = rays(4 if quick else NUM_ENVS, 2 if quick else 20, 2 if quick else 9)
         say("simulator: new houses")
-        found += new_houses(1 if quick else 8)
+        for n_rooms in NEW_HOUSE_ROOMS:
+            found += new_houses(n_rooms, 1 if quick else 8)
         say("simulator: pictures")
         try:
             found += pictures(2 if quick else 16, 1 if quick else 4, 2 if quick else 9)
