@@ -65,7 +65,7 @@ def evaluate_reward(
 def _measure(plan: Plan, entry: Entry, k: int, episodes: int, limits: Limits) -> FitnessPoint:
     last = plan.rungs[-1]
     job = plan.job(entry, k, 0, last)
-    points, reason, _ = evaluate_weights(
+    points, reason, *_ = evaluate_weights(
         {last: str(weights_file(job, last))},
         task=job.task,
         algorithm=job.algorithm,

@@ -26,7 +26,7 @@ from embodied_icrl.manipulation.task import Task
 from embodied_icrl.manipulation.task_env import TaskEnv
 from embodied_icrl.reward_search.actor import Actor, WeightsError, load_actor
 from embodied_icrl.reward_search.findings import printable
-from embodied_icrl.reward_search.records import FitnessPoint, Phase
+from embodied_icrl.reward_search.records import FitnessPoint, LimitKind, Phase
 from embodied_icrl.reward_search.sandbox import Layers, Limits, run_sandboxed
 
 
@@ -42,7 +42,7 @@ def evaluate_weights(
     task_paths: Sequence[str] = (),
     layers: Layers | None = None,
     on_poll: Any = None,
-) -> tuple[tuple[FitnessPoint, ...], str | None, bool]:
+) -> tuple[tuple[FitnessPoint, ...], str | None, bool, LimitKind | None]:
     """Fitness of policies by the step of their checkpoint, measured in a child process.
 
     Args:
@@ -56,7 +56,8 @@ def evaluate_weights(
 
     Returns:
         One point per checkpoint up to the first whose weights can't be used; the reason why the
-        points end early, or None; and whether another run would end the same.
+        points end early, or None; whether another run would end the same; and the kind of limit
+        that ended it, if it was one.
     """
     steps = sorted(weights)
     payload = {
@@ -77,12 +78,12 @@ def evaluate_weights(
         on_poll=on_poll,
     )
     if outcome.reason is not None:
-        return (), f"evaluation: {outcome.reason}", outcome.deterministic
+        return (), f"evaluation: {outcome.reason}", outcome.deterministic, outcome.limit
     points = tuple(
         FitnessPoint(step, mean, success, episodes[step])
         for step, (mean, success) in zip(steps, outcome.result["points"])
     )
-    return points, outcome.result["reason"], True
+    return points, outcome.result["reason"], True, None
 
 
 def task_readable(task_paths: Sequence[str]) -> list[str]:

@@ -3,6 +3,7 @@
 folder/stretch_0_40000/result.json    the end of the stretch, written last and at once
 folder/stretch_0_40000/weights/       the policy at every checkpoint, as safetensors
 folder/stretch_0_40000/work/          what the untrusted training wrote; never trusted
+folder/again/                         while what came before a stretch is trained once more
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from embodied_icrl.common.config import build
 from embodied_icrl.common.errors import ConfigError, RunError
@@ -21,6 +22,7 @@ from embodied_icrl.common.files import atomic_write_json, write_synced
 from embodied_icrl.reward_search.records import Job, JobResult
 from embodied_icrl.reward_search.sandbox import Layers
 from embodied_icrl.reward_search.sandbox_child import NOBODY
+from embodied_icrl.reward_search.training_limits import TrainingLimits
 from embodied_icrl.reward_search.training_report import STATE_FILE, weights_name
 from embodied_icrl.reward_search.untrusted_files import (
     UntrustedFileError,
@@ -28,16 +30,30 @@ from embodied_icrl.reward_search.untrusted_files import (
     remove_untrusted,
 )
 
+T = TypeVar("T")
+
 FORMAT = 1
 MAX_WEIGHTS = 64 * 2**20  # bytes of one policy
 
 
-def finished(job: Job) -> JobResult | None:
-    """The result of this very job, if it was run to its end before."""
+def finished(job: Job, limits: TrainingLimits | None = None) -> JobResult | None:
+    """The result of this very job, if it was run to its end before.
+
+    A failure that another run may not repeat is no such end: one that the machine had a part in,
+    and one by a limit of which `limits` give more. Without `limits`, those of then still hold.
+    """
     data = _read_result(stretch_folder(job) / "result.json")
     if data is None or data["job"] != job_hash(job):
         return None
-    return _parsed_result(data["result"])
+    result = _parsed(data["result"], JobResult)
+    if result is None or result.status == "done":
+        return result
+    if result.limit is None:
+        return result if result.deterministic else None
+    then = _parsed(data.get("limits"), TrainingLimits)
+    if then is None or (limits is not None and limits.exceed(then, result.limit)):
+        return None
+    return result
 
 
 def stretch_folder(job: Job) -> Path:
@@ -48,6 +64,11 @@ def stretch_folder(job: Job) -> Path:
 def weights_file(job: Job, step: int) -> Path:
     """The policy at a checkpoint of a finished job; for `actor.load_actor`."""
     return stretch_folder(job) / "weights" / weights_name(step)
+
+
+def again_folder(job: Job) -> Path:
+    """Where what came before a stretch is trained once more; deleted afterwards."""
+    return Path(job.folder) / "again"
 
 
 def remove_state(job: Job) -> None:
@@ -124,19 +145,57 @@ def previous_stretch(job: Job) -> Path | None:
     Raises:
         RunError: there should be one, and there is none.
     """
-    if job.first_step == 0:
-        return None
-    for path in sorted(Path(job.folder).glob(f"stretch_*_{job.first_step}")):
+    return _stretch_to(job, job.first_step) if job.first_step > 0 else None
+
+
+def _stretch_to(job: Job, step: int) -> Path:
+    for path in sorted(Path(job.folder).glob(f"stretch_*_{step}")):
         data = _read_result(path / "result.json")
-        if data is not None and data["training"] == _training_hash(job):
+        if data is None or data["training"] != _training_hash(job):
+            continue
+        if data["result"]["status"] == "done":
             return path
-    raise RunError(
-        f"{job.folder}: no finished stretch of this training ends at step {job.first_step}"
+    raise RunError(f"{job.folder}: no finished stretch of this training ends at step {step}")
+
+
+def earlier_stretches(job: Job) -> list[Path]:
+    """The folders of all stretches before this one, the last of them first.
+
+    Raises:
+        RunError: one of them is missing.
+    """
+    found: list[Path] = []
+    first = job.first_step
+    while first > 0:
+        found.append(_stretch_to(job, first))
+        first = int(found[-1].name.split("_")[1])
+    return found
+
+
+def trained_before(job: Job) -> Job:
+    """All stretches before this one as a single one in a folder of its own, not to be measured.
+
+    Raises:
+        RunError: one of them is missing, and with it the checkpoints to train from.
+    """
+    results = [_read_result(path / "result.json") for path in reversed(earlier_stretches(job))]
+    points = [point for data in results if data is not None for point in data["result"]["fitness"]]
+    return dataclasses.replace(
+        job,
+        first_step=0,
+        last_step=job.first_step,
+        checkpoints=tuple(point["step"] for point in points),
+        episodes=(),
+        folder=str(again_folder(job)),
     )
 
 
-def write_result(job: Job, result: JobResult) -> None:
-    """Make a job a finished one, in one step."""
+def write_result(job: Job, result: JobResult, limits: TrainingLimits) -> None:
+    """Make a job a finished one, in one step.
+
+    Args:
+        limits: that it ran with.
+    """
     data = dataclasses.asdict(result)
     atomic_write_json(
         stretch_folder(job) / "result.json",
@@ -145,6 +204,7 @@ def write_result(job: Job, result: JobResult) -> None:
             "job": job_hash(job),
             "training": _training_hash(job),
             "result": data,
+            "limits": dataclasses.asdict(limits),
             "checksum": _hash(data),
         },
     )
@@ -160,8 +220,8 @@ def _read_result(path: Path) -> dict[str, Any] | None:
         return None
 
 
-def _parsed_result(data: Any) -> JobResult | None:
+def _parsed(data: Any, kind: type[T]) -> T | None:
     try:
-        return build(data, JobResult)
+        return build(data, kind)
     except ConfigError:
         return None

@@ -5,19 +5,19 @@ Training and evaluation are two processes, and fitness comes from the second alo
 
 from __future__ import annotations
 
-import dataclasses
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from embodied_icrl.common.config import option
-from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.reward_search.algorithms import rollout_steps, steps_done
 from embodied_icrl.reward_search.evaluation_child import evaluate_weights, task_readable
 from embodied_icrl.reward_search.findings import printable
 from embodied_icrl.reward_search.job_files import (
+    again_folder,
+    earlier_stretches,
     finished,
     new_folders,
     plain,
@@ -25,11 +25,18 @@ from embodied_icrl.reward_search.job_files import (
     remove_state,
     stretch_folder,
     take_weights,
+    trained_before,
     weights_file,
     write_result,
 )
-from embodied_icrl.reward_search.records import FitnessPoint, Job, JobResult
-from embodied_icrl.reward_search.sandbox import Layers, Limits, available_layers, run_sandboxed
+from embodied_icrl.reward_search.records import FitnessPoint, Job, JobResult, LimitKind
+from embodied_icrl.reward_search.sandbox import (
+    Layers,
+    available_layers,
+    run_sandboxed,
+    tells_of_memory,
+)
+from embodied_icrl.reward_search.training_limits import TrainingLimits
 from embodied_icrl.reward_search.training_report import REPORT_FILE, STATE_FILE, TrainingReport
 from embodied_icrl.reward_search.untrusted_files import folder_size, remove_untrusted
 
@@ -37,6 +44,7 @@ __all__ = [
     "Progress",
     "Stopped",
     "TrainingLimits",
+    "earlier_stretches",
     "finished",
     "previous_stretch",
     "remove_state",
@@ -61,39 +69,12 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class TrainingLimits:
-    """What one stretch of a training may use.
+class _End:
+    """How a part of a job ended: well without a reason; the rest is as in `JobResult`."""
 
-    Time is generous, as the machine may be busy: honest trainings never reach it, and those
-    that make no step are ended sooner.
-    """
-
-    start_s: float = option(120.0, "seconds of wall clock beside the steps")
-    s_per_step: float = option(0.05, "seconds of wall clock per environment step")
-    cpu_start_s: int = option(60, "seconds of processor time beside the steps")
-    cpu_s_per_step: float = option(0.03, "seconds of processor time per environment step")
-    stall_s: float = option(120.0, "seconds without a step, at most")
-    memory_mib: int = option(2048, "memory in MiB")
-    file_mib: int = option(512, "size of a file in MiB")
-    disk_mib: int = option(1024, "size of all files of a stretch in MiB")
-
-    def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            if getattr(self, field.name) <= 0:
-                raise ConfigError(f"limits.{field.name}={getattr(self, field.name)}: not positive")
-
-    def training(self, steps: int) -> Limits:
-        """For a child that trains so many environment steps."""
-        return Limits(
-            wall_s=self.start_s + self.s_per_step * steps,
-            cpu_s=int(self.cpu_start_s + self.cpu_s_per_step * steps),
-            memory_mib=self.memory_mib,
-            file_mib=self.file_mib,
-        )
-
-    def evaluation(self, episodes: int) -> Limits:
-        """For a child that measures policies in so many episodes, all of them together."""
-        return self.training(1000 * episodes)  # no episode of a task is much longer than that
+    reason: str | None = None
+    deterministic: bool = True
+    limit: LimitKind | None = None
 
 
 def run_job(
@@ -116,38 +97,72 @@ def run_job(
         ConfigError: the job's algorithm or hyperparameters make no sense.
         SandboxError: the sandbox could not be set up.
     """
-    before = finished(job)
+    limits = limits or TrainingLimits()
+    before = finished(job, limits)
     if before is not None:
         return before
-    limits = limits or TrainingLimits()
     layers = layers if layers is not None else available_layers()
     start = time.monotonic()
     folder, stretch = stretch_folder(job), previous_stretch(job)
-    previous = stretch / "work" if stretch is not None else None
     work = new_folders(folder, layers)
-    watch = _Watch(job, work, limits, on_progress, stop)
-    reason, deterministic = _train(job, work, previous, limits, layers, watch)
+    try:
+        previous, training = _state_before(job, stretch, limits, layers, stop)
+        watch = _Watch(job, work, limits, on_progress, stop)
+        if training.reason is None:
+            training = _train(job, work, previous, limits, layers, watch)
+    finally:
+        shutil.rmtree(again_folder(job), ignore_errors=True)
     report = watch.read_to_the_end()
     weights, lacking = take_weights(job, work, folder / "weights")
     points: tuple[FitnessPoint, ...] = ()
+    measured = _End()
     if weights:
-        points, other, same = _evaluate(job, weights, limits, layers, watch)
-        lacking, deterministic = other or lacking, deterministic and same
-    reason = reason or report.problem or lacking
+        points, measured = _evaluate(job, weights, limits, layers, watch)
+    ends = (training, _End(report.problem), measured, _End(lacking))
+    end = next((end for end in ends if end.reason is not None), _End())
     result = JobResult(
-        status="done" if reason is None else "failed",
-        reason=reason,
-        deterministic=deterministic,
-        env_steps=_env_steps(job, report.step, reason is None),
+        status="done" if end.reason is None else "failed",
+        reason=end.reason,
+        deterministic=training.deterministic and measured.deterministic,
+        env_steps=_env_steps(job, report.step, end.reason is None),
         fitness=points,
         components=report.components(job.checkpoints[: len(points)]),
         total=report.totals(job.checkpoints[: len(points)]),
         wall_s=round(time.monotonic() - start, 3),
+        limit=end.limit,
+        sandbox=layers.name,
     )
-    write_result(job, result)
-    if previous is not None:
-        remove_untrusted(previous / STATE_FILE)  # large, and of no more use
+    write_result(job, result, limits)
+    if stretch is not None:
+        remove_untrusted(stretch / "work" / STATE_FILE)  # large, and of no more use
     return result
+
+
+def _state_before(
+    job: Job,
+    stretch: Path | None,
+    limits: TrainingLimits,
+    layers: Layers,
+    stop: threading.Event | None,
+) -> tuple[Path | None, _End]:
+    """The folder with the state to go on from, if any, and how it was to be had.
+
+    States are deleted when nothing seems to need them. Where a job broke down, or was ended by a
+    limit that is larger now, the next run may let another candidate go on than the run before:
+    then all that came before is trained once more, and ends with the same state.
+    """
+    if stretch is None or (stretch / "work" / STATE_FILE).exists():
+        return (stretch / "work" if stretch is not None else None), _End()
+    whole = trained_before(job)
+    work = new_folders(stretch_folder(whole), layers)
+    watch = _Watch(whole, work, limits, None, stop)
+    end = _train(whole, work, None, limits, layers, watch)
+    if end.reason is not None:
+        reason = f"once more up to step {job.first_step}: {end.reason}"
+        return work, _End(reason, deterministic=False, limit=end.limit)  # it went well before
+    if not (work / STATE_FILE).exists():
+        return work, _End("the training leaves no state to go on from")
+    return work, end
 
 
 def _train(
@@ -157,8 +172,7 @@ def _train(
     limits: TrainingLimits,
     layers: Layers,
     watch: _Watch,
-) -> tuple[str | None, bool]:
-    """Why the training failed, or None; and whether it would end the same again."""
+) -> _End:
     payload = {
         **plain(job),
         "work": str(work),
@@ -176,20 +190,27 @@ def _train(
         on_poll=watch,
     )
     if outcome.reason is not None:
-        return outcome.reason, outcome.deterministic
+        return _End(outcome.reason, outcome.deterministic, outcome.limit or watch.limit)
     told = outcome.result if isinstance(outcome.result, Mapping) else {}
     reason = told.get("reason", 0)
-    if reason is not None and not isinstance(reason, str):
-        return "the training's own process reported something else", True
-    same = told.get("by_clock") is not True
-    return (printable(reason) or "failed without a reason" if reason is not None else None), same
+    if reason is None:
+        return _End()
+    if not isinstance(reason, str):
+        return _End("the training's own process reported something else")
+    limit: LimitKind | None = None
+    if told.get("limit") == "file":
+        limit = "file"
+    elif tells_of_memory(reason):
+        limit = "memory"
+    same = told.get("by_machine") is not True
+    return _End(printable(reason) or "failed without a reason", same, limit)
 
 
 def _evaluate(
     job: Job, weights: Mapping[int, str], limits: TrainingLimits, layers: Layers, watch: _Watch
-) -> tuple[tuple[FitnessPoint, ...], str | None, bool]:
+) -> tuple[tuple[FitnessPoint, ...], _End]:
     episodes = dict(zip(job.checkpoints, job.episodes, strict=True))
-    return evaluate_weights(
+    points, reason, deterministic, limit = evaluate_weights(
         weights,
         task=job.task,
         algorithm=job.algorithm,
@@ -201,10 +222,16 @@ def _evaluate(
         layers=layers,
         on_poll=watch.stop_only,
     )
+    return points, _End(reason, deterministic, limit)
 
 
 class _Watch:
-    """Looks at a training from outside while it runs."""
+    """Looks at a training from outside while it runs.
+
+    Attributes:
+        report: what the training says of itself.
+        limit: the kind of limit for which it had the training ended.
+    """
 
     def __init__(
         self,
@@ -215,6 +242,7 @@ class _Watch:
         stop: threading.Event | None,
     ) -> None:
         self.report = TrainingReport(work / REPORT_FILE, job)
+        self.limit: LimitKind | None = None
         self._work, self._limits = work, limits
         self._on_progress, self._stop = on_progress, stop
         self._next = time.monotonic() + LOOK_S
@@ -229,11 +257,13 @@ class _Watch:
             return None
         self._next = now + LOOK_S
         if folder_size(self._work) > self._limits.disk_mib * 2**20:
+            self.limit = "disk"
             return f"more than {self._limits.disk_mib} MiB of files, or a great many"
         if self.report.read_on():
             self._moved = now
             self._tell(now)
         if now - self._moved > self._limits.stall_s:
+            self.limit = "stall"
             return f"no step within {self._limits.stall_s:g} s"
         return None
 

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import tempfile
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ from embodied_icrl.reward_search.jobs import (
     Progress,
     Stopped,
     TrainingLimits,
+    earlier_stretches,
     finished,
-    previous_stretch,
     run_job,
     stretch_folder,
 )
-from embodied_icrl.reward_search.parcels import Parcel, pack, unpack
+from embodied_icrl.reward_search.parcels import Parcel, pack, pack_earlier, unpack
 from embodied_icrl.reward_search.records import Job, JobResult
 from embodied_icrl.reward_search.sandbox import Layers, SandboxError, available_layers
 
@@ -43,10 +44,11 @@ class Launcher(Protocol):
     ) -> list[JobResult]:
         """The results of all jobs, in their order; finished ones are not run again.
 
-        A job whose worker dies or that raises is a failed result with `deterministic=False`, and
-        is not written to disk: the same job can be run again. What concerns every job ends the
-        whole run: a mistake in the settings, a sandbox that can't be set up, KeyboardInterrupt.
-        The running jobs are then killed first.
+        A job whose worker dies or that raises is begun once more after all others. If that breaks
+        down too, it is a failed result with `deterministic=False`, and is not written to disk: the
+        same job can be run again. What concerns every job ends the whole run: a mistake in the
+        settings, a sandbox that can't be set up, KeyboardInterrupt. The running jobs are then
+        killed first.
 
         Args:
             on_progress: called now and then while a job trains, from one thread at a time.
@@ -89,9 +91,8 @@ class LocalLauncher:
 
         workers = self.workers or len(os.sched_getaffinity(0))
         with ThreadPoolExecutor(workers, thread_name_prefix="job") as pool:
-            futures = {pool.submit(work, job): i for i, job in enumerate(jobs)}
             try:
-                return _gathered(jobs, futures, on_done)
+                return _gathered(jobs, lambda job: pool.submit(work, job), on_done)
             except BaseException:
                 stop.set()
                 pool.shutdown(wait=True, cancel_futures=True)
@@ -99,15 +100,22 @@ class LocalLauncher:
 
 
 def _gathered(
-    jobs: Sequence[Job], futures: dict[Future[JobResult], int], on_done: OnDone | None
+    jobs: Sequence[Job], begin: Callable[[Job], Future[JobResult]], on_done: OnDone | None
 ) -> list[JobResult]:
     results: dict[int, JobResult] = {}
-    waiting = set(futures)
+    futures = {begin(job): i for i, job in enumerate(jobs)}
+    waiting, second = set(futures), set[int]()
     while waiting:
         ended, waiting = wait(waiting, return_when=FIRST_COMPLETED)
         for future in sorted(ended, key=lambda item: futures[item]):
             i = futures[future]
-            results[i] = crash_result(future.exception()) or future.result()
+            crash = crash_result(future.exception())
+            if crash is not None and i not in second:
+                second.add(i)
+                futures[again := begin(jobs[i])] = i
+                waiting.add(again)
+                continue
+            results[i] = crash or future.result()
             if on_done is not None:
                 on_done(jobs[i], results[i])
     return [results[i] for i in range(len(jobs))]
@@ -198,18 +206,19 @@ class _Dispatch:
         self._queue = require("ray.util.queue", "pip install 'embodied-icrl[ray]'").Queue(
             actor_options={"num_cpus": 0}
         )
-        # A job that took its worker down with it would do so again: no retries.
+        # No retries by Ray, which would not look for the files anew.
         self._remote = ray.remote(num_cpus=1, max_retries=0)(run_shipped)
+        self._waiting = deque(range(len(jobs)))
+        self._second: set[int] = set()  # begun once more
         self._running: dict[Any, int] = {}
         self._results: dict[int, JobResult] = {}
 
     def run(self) -> list[JobResult]:
         """All results, in the order of the jobs."""
-        waiting = list(range(len(self._jobs)))[::-1]
         try:
-            while waiting or self._running:
-                while waiting and len(self._running) < self._most:
-                    self._begin(waiting.pop())
+            while self._waiting or self._running:
+                while self._waiting and len(self._running) < self._most:
+                    self._begin(self._waiting.popleft())
                 if not self._running:
                     continue
                 ended, _ = self._ray.wait(list(self._running), timeout=0.5)
@@ -224,12 +233,11 @@ class _Dispatch:
 
     def _begin(self, i: int) -> None:
         job = self._jobs[i]
-        result = finished(job)
+        result = finished(job, self._limits)
         if result is not None:
             self._close(i, result)
             return
-        before = previous_stretch(job)
-        parcel = pack(before, job.folder) if before is not None else {}
+        parcel = pack_earlier(earlier_stretches(job), job.folder)
         reference = self._remote.remote(job, i, parcel, self._limits, self._queue)
         self._running[reference] = i
 
@@ -241,6 +249,10 @@ class _Dispatch:
         except Exception as error:
             crash = crash_result(error)
             assert crash is not None
+            if i not in self._second:
+                self._second.add(i)
+                self._waiting.append(i)
+                return
             result = crash
         self._close(i, result)
 
@@ -263,7 +275,7 @@ def run_shipped(
 
     Args:
         number: of the job, for its progress in `queue`.
-        before: the files of the stretch that it goes on from.
+        before: files of the stretches that it goes on from.
 
     Returns:
         The result, and the files that the job's own folder is to hold.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from embodied_icrl.common.files import atomic_write_bytes
@@ -28,6 +29,21 @@ def pack(stretch: Path, folder: str) -> Parcel:
         except UntrustedFileError:
             continue  # a training that failed, or that hostile code has spoilt, leaves less
     return parcel
+
+
+def pack_earlier(stretches: Sequence[Path], folder: str) -> Parcel:
+    """What a stretch needs of those before it: the whole of the last, and of the others what they
+    would be trained once more by.
+
+    Args:
+        stretches: their folders, the last of them first.
+        folder: of the job, which they lie in.
+    """
+    parcel: Parcel = {}
+    for path in stretches[1:]:
+        result = path / "result.json"
+        parcel[str(result.relative_to(folder))] = result.read_bytes()
+    return parcel | (pack(stretches[0], folder) if stretches else {})
 
 
 def unpack(parcel: Parcel, folder: str) -> None:

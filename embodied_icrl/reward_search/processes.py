@@ -1,4 +1,4 @@
-"""Child processes seen from outside: how much memory a tree of them holds, and its end."""
+"""Child processes seen from outside: what a tree of them takes, and its end."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ def tree_memory(pid: int) -> int:
         with contextlib.suppress(OSError, IndexError):
             total += int(Path(f"/proc/{member}/statm").read_text().split()[1]) * page
     return total
+
+
+def tree_processor_s(pid: int) -> float:
+    """Seconds of processor time of the busiest among a process and all below it; 0 once they have
+    ended."""
+    ticks = 0
+    for member in _tree(pid):
+        with contextlib.suppress(OSError, IndexError):
+            fields = Path(f"/proc/{member}/stat").read_text().rpartition(")")[2].split()
+            ticks = max(ticks, int(fields[11]) + int(fields[12]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:

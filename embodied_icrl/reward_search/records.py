@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Phase = Literal["search", "final"]  # of a search; each is measured in episodes of its own
+# What a training may run out of, by the limits that say how much of it there is.
+LimitKind = Literal["wall", "cpu", "stall", "memory", "file", "disk"]
 Message = Mapping[str, str]  # {"role": "system" | "user" | "assistant", "content": text}
 
 BASELINES = ("human", "sparse")  # ids of the rewards that a task brings along
@@ -139,13 +141,16 @@ class JobResult:
 
     Attributes:
         status: "done", or "failed" with a `reason` in one line.
-        deterministic: False where another run might end otherwise: it was ended by the clock.
+        deterministic: False where another run might end otherwise: it was ended by the clock, or
+            the machine failed it.
         env_steps: environment steps done in this stretch.
         fitness: one point per checkpoint reached.
         components: mean of each component per environment step, one value per checkpoint reached;
             untrusted names, limited in number and length.
         total: the same for the total reward.
         wall_s: seconds, training and evaluation.
+        limit: the kind of limit by which it failed; None where it failed otherwise.
+        sandbox: the layers in force, as `Layers.name` says; "" where that is not known.
     """
 
     status: Literal["done", "failed"]
@@ -156,6 +161,8 @@ class JobResult:
     components: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     total: tuple[float, ...] = ()
     wall_s: float = 0.0
+    limit: LimitKind | None = None
+    sandbox: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -27,7 +27,8 @@ from typing import IO, Any
 import numpy as np
 
 from embodied_icrl.reward_search.findings import printable
-from embodied_icrl.reward_search.processes import kill_tree, tree_memory
+from embodied_icrl.reward_search.processes import kill_tree, tree_memory, tree_processor_s
+from embodied_icrl.reward_search.records import LimitKind
 from embodied_icrl.reward_search.sandbox_child import NOT_CONFINED
 
 POLL_S = 0.02
@@ -40,6 +41,11 @@ _START = (
 )
 _DEVICES = ("/dev/null", "/dev/urandom")
 _ECHO = f"{__name__}:echo"
+# By these code ends itself; all others come from outside, as from a system without memory.
+_OWN_SIGNALS = (
+    signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS,
+    signal.SIGTRAP,
+)  # fmt: skip
 
 
 class SandboxError(RuntimeError):
@@ -73,6 +79,11 @@ class Layers:
         return strength + " + ".join([*parts, "limits"])
 
 
+def weakest(names: Iterable[str]) -> str:
+    """Of names of layers, that of the fewest; the first of equals."""
+    return min(names, key=lambda name: (not name.startswith("weak: "), name.count("+")))
+
+
 @dataclass(frozen=True)
 class Limits:
     """What a child may use.
@@ -99,13 +110,25 @@ class Outcome:
     Attributes:
         result: what the function returned, as untrusted JSON; None after a failure.
         reason: why there is no result, one line; None if there is one.
-        deterministic: False where another run might end otherwise: it was ended by the clock.
+        deterministic: False where another run might end otherwise: it was ended by the clock, or
+            from outside.
+        limit: the kind of limit that ended it, if it was one.
     """
 
     result: Any
     reason: str | None
     deterministic: bool
     wall_s: float
+    limit: LimitKind | None = None
+
+
+@dataclass(frozen=True)
+class Death:
+    """Why a child ended badly; as in `Outcome`."""
+
+    reason: str
+    deterministic: bool = True
+    limit: LimitKind | None = None
 
 
 def run_sandboxed(
@@ -140,17 +163,18 @@ def run_sandboxed(
             function, limits, layers, (given, out, err), readable=readable, writable=writable
         )
         try:
-            stopped = _watch(process, limits, start, on_poll)
+            stopped, processor_s = _watch(process, limits, start, on_poll)
         finally:
             kill_tree(process)
         seconds = time.monotonic() - start
         try:
-            return _outcome(process.returncode, stopped, out, err, limits, seconds)
+            died = death(process.returncode, err, limits, processor_s)
+            return _outcome(died, stopped, out, limits, seconds)
         except SandboxError as error:
             # Untrusted code can end with the same status, and must not end all that is beside it.
             if function == _ECHO or not _works(layers, readable, writable):
                 raise
-            return Outcome(None, printable(f"the process ended: {error}"), True, seconds)
+            return Outcome(None, printable(f"the process ended: {error}"), False, seconds)
 
 
 def start_confined(
@@ -189,8 +213,11 @@ def start_confined(
     )
 
 
-def death(code: int, err: IO[bytes], limits: Limits) -> tuple[str, bool] | None:
-    """Why a child ended with this status, and whether another would too; None if it ended well.
+def death(code: int, err: IO[bytes], limits: Limits, processor_s: float = 0.0) -> Death | None:
+    """Why a child ended with this status; None if it ended well.
+
+    Args:
+        processor_s: seconds of processor time that it was seen to have used.
 
     Raises:
         SandboxError: it could not be confined.
@@ -199,14 +226,21 @@ def death(code: int, err: IO[bytes], limits: Limits) -> tuple[str, bool] | None:
     message = printable(err.read(4000).decode("utf-8", "replace"))
     if code == NOT_CONFINED or (code != 0 and message.startswith("bwrap:")):
         raise SandboxError(message)
-    if "MemoryError" in message:
-        return f"more than {limits.memory_mib} MiB of memory", True
+    if code and tells_of_memory(message):
+        return Death(f"more than {limits.memory_mib} MiB of memory", limit="memory")
     signum = -code if code < 0 else code - 128 if code > 128 else 0
-    if signum == signal.SIGXCPU:
-        return f"more than {limits.cpu_s} s of processor time", False
+    # Who does not heed the first signal is killed some seconds later.
+    overdue = signum == signal.SIGKILL and processor_s >= limits.cpu_s
+    if signum == signal.SIGXCPU or overdue:
+        return Death(f"more than {limits.cpu_s} s of processor time", False, "cpu")
     if signum:
-        return f"killed by signal {signum}", True
-    return (message or f"exit status {code}", True) if code else None
+        return Death(f"killed by signal {signum}", signum in _OWN_SIGNALS)
+    return Death(message or f"exit status {code}") if code else None
+
+
+def tells_of_memory(message: str) -> bool:
+    """Whether a message of Python, NumPy, torch or a simulator says that there was no more."""
+    return any(sign in message for sign in ("MemoryError", "allocate memory", "bad_alloc"))
 
 
 @functools.cache
@@ -290,44 +324,47 @@ def _watch(
     limits: Limits,
     start: float,
     on_poll: Callable[[], str | None] | None,
-) -> str | None:
-    """Wait for the end; the reason, if it had to be brought about."""
+) -> tuple[str | None, float]:
+    """Wait for the end.
+
+    Returns:
+        the reason, if it had to be brought about, and seconds of processor time seen.
+    """
+    processor_s = 0.0
     while True:
         try:
             process.wait(POLL_S)
-            return None
+            return None, processor_s
         except subprocess.TimeoutExpired:
             pass
+        processor_s = max(processor_s, tree_processor_s(process.pid))
         if time.monotonic() - start > limits.wall_s:
-            return "wall"
+            return "wall", processor_s
         if tree_memory(process.pid) > limits.memory_mib * 2**20:
-            return "memory"
+            return "memory", processor_s
         reason = on_poll() if on_poll is not None else None
         if reason is not None:
-            return reason
+            return reason, processor_s
 
 
 def _outcome(
-    code: int,
+    died: Death | None,
     stopped: str | None,
     out: IO[bytes],
-    err: IO[bytes],
     limits: Limits,
     seconds: float,
 ) -> Outcome:
-    died = death(code, err, limits)
-
-    def failed(reason: str, deterministic: bool = True) -> Outcome:
-        return Outcome(None, reason, deterministic, seconds)
+    def failed(reason: str, deterministic: bool = True, limit: LimitKind | None = None) -> Outcome:
+        return Outcome(None, reason, deterministic, seconds, limit)
 
     if stopped == "wall":
-        return failed(f"no result within {limits.wall_s:g} s", deterministic=False)
+        return failed(f"no result within {limits.wall_s:g} s", False, "wall")
     if stopped == "memory":
-        return failed(f"more than {limits.memory_mib} MiB of memory")
+        return failed(f"more than {limits.memory_mib} MiB of memory", limit="memory")
     if stopped is not None:
         return failed(stopped, deterministic=False)
     if died is not None:
-        return failed(*died)
+        return failed(died.reason, died.deterministic, died.limit)
     out.seek(0)
     data = out.read(MAX_RESULT + 1)
     if len(data) > MAX_RESULT:

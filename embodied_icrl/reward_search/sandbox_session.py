@@ -231,7 +231,7 @@ class _Child:
             self.process.wait(1.0)
         code = self.process.poll()
         cause = death(code, self._err, self._limits) if code is not None else None
-        why = cause[0] if cause is not None else "it closed its pipes"
+        why = cause.reason if cause is not None else "it closed its pipes"
         raise RewardError(f"the reward's process ended: {why}")
 
 

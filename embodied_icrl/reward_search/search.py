@@ -213,11 +213,20 @@ class Search:
         steady, self._steady = self._steady, []
         self.progress.expect(self._steps_left(iteration, len(entries), len(steady)))
         self.parts.rounds.train(entries, self.parts.search_plan, steady, told=self.note)
-        self.summary.spent(iteration, entries)
-        self.summary.spent(0, steady)
+        self._count(iteration, entries)
+        self._count(0, steady)
         for entry in steady:
             entry.remove_states()
         self.save("running")
+
+    def _count(self, iteration: int, entries: Sequence[Entry]) -> None:
+        before = self.summary.weaker_sandbox
+        self.summary.spent(iteration, entries)
+        weaker = self.summary.weaker_sandbox
+        if weaker not in (None, before):
+            self.progress.notice(
+                f"warning: some trainings ran in a weaker sandbox than this machine's: {weaker}"
+            )
 
     def _steps_left(self, iteration: int, entries: int, steady: int) -> int:
         """Environment steps from here on if nobody fails.
@@ -263,7 +272,7 @@ class Search:
         self.progress.begin(title, [candidate.id for candidate in chosen])
         self.progress.expect(len(entries) * plan.steps)
         self.parts.rounds.train([], plan, entries, told=self._note_final)
-        self.summary.spent(FINAL, entries)
+        self._count(FINAL, entries)
         for entry in entries:
             entry.remove_states()
         self.summary.finals = [self._final(entry) for entry in entries]

@@ -56,7 +56,7 @@ def report_data(store: Store, config: SearchConfig) -> ReportData:
         description=config.task.description,
         proposer=writer,
         language_model=summary.is_language_model,
-        sandbox=summary.sandbox,
+        sandbox=summary.sandbox_line,
         candidates=tuple(candidates),
         best=summary.best,
         finals=tuple(map(_result, summary.finals)),

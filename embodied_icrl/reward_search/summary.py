@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from embodied_icrl.reward_search.rounds import Entry
+from embodied_icrl.reward_search.sandbox import weakest
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Summary:
         finals: the trainings at the end.
         reflections: what the writer was told of the best reward, by the iteration it came from.
         not_deterministic: ids whose outcome a clock had a say in.
-        sandbox: the layers in force.
+        sandbox: the layers in force on the machine of the search.
+        sandboxes: those that trainings ran in, wherever that was.
         command: what started the search.
         proposer, model, is_language_model: who wrote the rewards.
     """
@@ -61,6 +63,7 @@ class Summary:
     reflections: dict[int, str] = field(default_factory=dict)
     not_deterministic: set[str] = field(default_factory=set)
     sandbox: str = ""
+    sandboxes: set[str] = field(default_factory=set)
     command: str = ""
     proposer: str = ""
     model: str | None = None
@@ -74,11 +77,26 @@ class Summary:
             work.wall_s += entry.wall_s
             if not entry.deterministic:
                 self.not_deterministic.add(entry.candidate.id)
+            stretches = [stretch for run in entry.results.values() for stretch in run]
+            self.sandboxes |= {stretch.sandbox for stretch in stretches} - {""}
+
+    @property
+    def weaker_sandbox(self) -> str | None:
+        """The weakest layers that a training ran in, where the search's own are stronger."""
+        found = weakest([self.sandbox, *sorted(self.sandboxes)])
+        return found if found != self.sandbox else None
+
+    @property
+    def sandbox_line(self) -> str:
+        """The weakest layers in force, for people."""
+        weaker = self.weaker_sandbox
+        return f"{weaker} (a worker's; {self.sandbox} here)" if weaker else self.sandbox
 
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         data = dataclasses.asdict(self)
         data["not_deterministic"] = sorted(self.not_deterministic)
+        data["sandboxes"] = sorted(self.sandboxes)
         data["finals"] = [{**item, "per_seed": list(item["per_seed"])} for item in data["finals"]]
         for name in ("work", "reflections"):
             data[name] = {str(key): value for key, value in data[name].items()}
@@ -100,6 +118,7 @@ def parse_summary(data: Any) -> Summary:
                 ],
                 "reflections": {int(key): text for key, text in data["reflections"].items()},
                 "not_deterministic": set(data["not_deterministic"]),
+                "sandboxes": set(data.get("sandboxes", ())),
             }
         )
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -8,8 +8,10 @@ stays in the candidate's folder and is loaded as plain tensors by children of th
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import resource
 import time
 import warnings
 from collections.abc import Mapping
@@ -59,7 +61,8 @@ def train(payload: Mapping[str, Any]) -> dict[str, Any]:
             the stretch before, or None.
 
     Returns:
-        `{"reason": None}`, or why it failed, with `by_clock`: whether another run might not.
+        `{"reason": None}`, or why it failed, with `by_machine`: whether another run might not;
+        and with `limit`: "file" where a file would have become too large.
     """
     prepare_simulators(payload["task_paths"])
     torch.set_num_threads(1)
@@ -67,7 +70,11 @@ def train(payload: Mapping[str, Any]) -> dict[str, Any]:
     try:
         _train(payload)
     except RewardFailure as failure:
-        return {"reason": printable(str(failure)), "by_clock": failure.by_clock}
+        return {"reason": printable(str(failure)), "by_machine": failure.by_clock}
+    except OSError as error:  # the task's files, the state, the disk: none of them the reward's
+        reason = printable(f"training: {type(error).__name__}: {error}", 200)
+        limit = {"limit": "file"} if error.errno == errno.EFBIG else {}
+        return {"reason": reason, "by_machine": True, **limit}
     except (UserError, ValueError, TypeError, ArithmeticError) as error:
         return {"reason": printable(f"training: {type(error).__name__}: {error}", 200)}
     return {"reason": None}
@@ -174,7 +181,12 @@ def _save_state(model: Any, path: Path) -> None:
         }
         state["replay_position"] = [buffer.pos, buffer.full]
     temporary = path.with_suffix(".tmp")
-    torch.save(state, temporary)
+    try:
+        torch.save(state, temporary)
+    except RuntimeError as error:  # all that torch says of a write that failed
+        most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        is_full = temporary.exists() and temporary.stat().st_size == most
+        raise OSError(errno.EFBIG if is_full else errno.EIO, str(error)) from error
     os.replace(temporary, path)
 
 

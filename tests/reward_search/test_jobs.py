@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from embodied_icrl.reward_search.jobs import (
 )
 from embodied_icrl.reward_search.launchers import LocalLauncher
 from embodied_icrl.reward_search.records import FitnessPoint, Job, JobResult
-from embodied_icrl.reward_search.sandbox import Layers, available_layers
+from embodied_icrl.reward_search.sandbox import Layers, available_layers, run_sandboxed
 from embodied_icrl.reward_search.training_report import STATE_FILE, TrainingReport
 from embodied_icrl.reward_search.untrusted_files import (
     UntrustedFileError,
@@ -144,6 +145,15 @@ def test_only_what_a_clock_ended_may_end_otherwise_another_time(batch):
     assert not by_clock & {"honest", "nan_weights", "forged", "dead", "users_task"}
 
 
+def test_what_a_limit_ended_says_which(batch):
+    limits = {name: result.limit for name, result in batch.results.items() if result.limit}
+    assert limits == {"memory": "memory", "files": "disk", "stubborn": "stall"}
+
+
+def test_results_name_the_sandbox(batch):
+    assert {result.sandbox for result in batch.results.values()} == {HERE.name}
+
+
 def test_forks_do_not_get_anywhere(batch):
     assert batch.results["forks"].status == "failed"
     if HERE.seccomp:
@@ -219,9 +229,74 @@ def test_a_second_stretch_goes_on_and_a_finished_job_is_not_run_again(batch):
     assert weights_file(second, 256).read_bytes() == weights_file(whole, 256).read_bytes()
     assert result.fitness == batch.results["honest"].fitness[1:]
     assert seen and seen[-1].step <= 256
-    written = (stretch_folder(second) / "result.json").stat().st_mtime_ns
+    written = written_at(second)
     assert run_job(second, LIMITS) == result == finished(second)
-    assert (stretch_folder(second) / "result.json").stat().st_mtime_ns == written
+    assert written_at(second) == written
+
+
+def written_at(job: Job) -> int:
+    return (stretch_folder(job) / "result.json").stat().st_mtime_ns
+
+
+def test_a_missing_state_is_trained_once_more_and_nothing_else_changes(tmp_path):
+    """Another rival is out of the race than before: the first stretches' states are gone."""
+    ends = (128, 256, 384)
+    whole = small_job(tmp_path / "whole", last_step=384, checkpoints=ends)
+    parts = [
+        small_job(tmp_path / "parts", first_step=end - 128, last_step=end, checkpoints=(end,))
+        for end in ends
+    ]
+    expected = run_job(whole, LIMITS)
+    results = [run_job(job, LIMITS) for job in parts[:2]]
+    remove_state(parts[1])
+    assert not list(tmp_path.glob(f"parts/*/work/{STATE_FILE}"))
+    results.append(run_job(parts[2], LIMITS))
+    assert sum((result.fitness for result in results), ()) == expected.fitness
+    assert sum((result.total for result in results), ()) == expected.total
+    assert [result.env_steps for result in results] == [128, 128, 128]
+    assert weights_file(parts[2], 384).read_bytes() == weights_file(whole, 384).read_bytes()
+    names = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    assert names == ["stretch_0_128", "stretch_128_256", "stretch_256_384"]
+    assert finished(parts[0]) == results[0]
+
+
+def test_a_training_that_a_limit_ended_is_run_again_with_a_larger_one_only(tmp_path):
+    job, short = (
+        small_job(tmp_path / "a"),
+        dataclasses.replace(LIMITS, start_s=0.2, s_per_step=1e-6),
+    )
+    result = run_job(job, short)
+    assert (result.status, result.limit) == ("failed", "wall")
+    written = written_at(job)
+    more_memory = dataclasses.replace(short, memory_mib=900)
+    assert run_job(job, short) == run_job(job, more_memory) == result
+    assert written_at(job) == written
+    again = run_job(job, LIMITS)
+    assert again.status == "done", again.reason
+    assert run_job(job, short) == again
+
+
+def test_a_training_that_was_killed_from_outside_is_run_again(tmp_path, monkeypatch):
+    """As by a kernel without memory, or by a service that is stopped."""
+
+    def killed(*args, on_poll, **kwargs):
+        def kill() -> None:
+            for child in Path(f"/proc/{os.getpid()}/task").glob("*/children"):
+                for pid in child.read_text().split():
+                    command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    if b"training_child:train" in command:
+                        os.kill(int(pid), signal.SIGKILL)
+
+        return run_sandboxed(*args, on_poll=kill, **kwargs)
+
+    job = small_job(tmp_path / "a")
+    with monkeypatch.context() as patch:
+        patch.setattr("embodied_icrl.reward_search.jobs.run_sandboxed", killed)
+        result = run_job(job, LIMITS)
+    assert (result.status, result.reason) == ("failed", "killed by signal 9")
+    assert not result.deterministic and result.limit is None
+    assert finished(job) is None
+    assert run_job(job, LIMITS).status == "done"
 
 
 # What follows starts no child process.
@@ -238,16 +313,56 @@ def done(folder: Path, **changes) -> tuple[Job, JobResult]:
         wall_s=1.5,
     )
     new_folders(stretch_folder(job), Layers())
-    write_result(job, result)
+    write_result(job, result, LIMITS)
     return job, result
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path):
     job, result = done(tmp_path)
     assert finished(job) == result
-    failed = JobResult("failed", "line 3: no", deterministic=False)
-    write_result(job, failed)
+    failed = JobResult("failed", "line 3: no", limit="memory", sandbox="seccomp + limits")
+    write_result(job, failed, LIMITS)
     assert finished(job) == failed
+
+
+@pytest.mark.parametrize(
+    ("failure", "more", "less"),
+    [
+        ({"limit": "wall", "deterministic": False}, {"start_s": 501.0}, {"cpu_start_s": 999}),
+        ({"limit": "wall", "deterministic": False}, {"s_per_step": 0.06}, {"s_per_step": 0.04}),
+        ({"limit": "cpu", "deterministic": False}, {"cpu_start_s": 61}, {"start_s": 900.0}),
+        ({"limit": "cpu", "deterministic": False}, {"cpu_s_per_step": 0.04}, {"stall_s": 900.0}),
+        ({"limit": "stall", "deterministic": False}, {"stall_s": 501.0}, {"start_s": 900.0}),
+        ({"limit": "memory"}, {"memory_mib": 801}, {"memory_mib": 799}),
+        ({"limit": "file"}, {"file_mib": 65}, {"disk_mib": 999}),
+        ({"limit": "disk", "deterministic": False}, {"disk_mib": 65}, {"file_mib": 999}),
+    ],
+    ids=lambda value: " ".join(map(str, value.values())),
+)
+def test_a_failure_by_a_limit_stands_until_that_limit_is_raised(tmp_path, failure, more, less):
+    job, _ = done(tmp_path)
+    failed = JobResult("failed", "no more", **failure)
+    write_result(job, failed, LIMITS)
+    for limits in (None, LIMITS, dataclasses.replace(LIMITS, **less)):
+        assert finished(job, limits) == failed
+    assert finished(job, dataclasses.replace(LIMITS, **more)) is None
+
+
+def test_a_failure_of_the_reward_itself_stands_whatever_the_limits_are(tmp_path):
+    job, _ = done(tmp_path)
+    failed = JobResult("failed", "line 3: no")
+    write_result(job, failed, LIMITS)
+    large = TrainingLimits(*(100 * value for value in dataclasses.astuple(LIMITS)))
+    assert finished(job) == finished(job, large) == failed
+
+
+def test_a_failure_that_the_machine_had_a_part_in_is_not_the_end(tmp_path):
+    job, result = done(tmp_path)
+    write_result(job, JobResult("failed", "killed by signal 9", deterministic=False), LIMITS)
+    assert finished(job) is None
+    by_clock = dataclasses.replace(result, deterministic=False)
+    write_result(job, by_clock, LIMITS)
+    assert finished(job) == by_clock  # done is done
 
 
 @pytest.mark.parametrize(
@@ -295,6 +410,10 @@ def test_a_stretch_without_the_one_before_it_is_refused(tmp_path):
     with pytest.raises(RunError, match="no finished stretch .* ends at step 128"):
         run_job(job)
     done(tmp_path, last_step=128, checkpoints=(128,), source="another = 1")
+    with pytest.raises(RunError, match="128"):
+        run_job(job)
+    before, _ = done(tmp_path, last_step=128, checkpoints=(128,))
+    write_result(before, JobResult("failed", "line 3: no"), LIMITS)
     with pytest.raises(RunError, match="128"):
         run_job(job)
 

@@ -6,17 +6,24 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from embodied_icrl.common.errors import ConfigError, MissingDependencyError, RunError
+from embodied_icrl.manipulation.task import Budget
 from embodied_icrl.reward_search import launchers
+from embodied_icrl.reward_search.job_files import earlier_stretches, trained_before, write_result
 from embodied_icrl.reward_search.jobs import Progress, Stopped, TrainingLimits, finished
 from embodied_icrl.reward_search.launchers import LocalLauncher, RayLauncher
-from embodied_icrl.reward_search.parcels import pack, unpack
-from embodied_icrl.reward_search.records import JobResult
-from tests.reward_search.trainings import ATTACKS, attack, small_job
+from embodied_icrl.reward_search.parcels import pack, pack_earlier, unpack
+from embodied_icrl.reward_search.racing import Racing
+from embodied_icrl.reward_search.records import Candidate, FitnessPoint, JobResult
+from embodied_icrl.reward_search.rounds import Entry, Plan, Rounds
+from embodied_icrl.reward_search.search_progress import SearchProgress
+from tests.reward_search.trainings import ATTACKS, NODE, attack, small_job
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -109,6 +116,63 @@ def test_a_job_that_breaks_down_costs_its_own_slot_only(replace_run_job):
     assert not results[1].deterministic
 
 
+def test_a_job_that_breaks_down_once_is_begun_again_after_the_others(replace_run_job):
+    """Its rivals meet the same race as if nothing had happened."""
+    order = []
+
+    def work(job, on_progress, stop):
+        order.append(job.candidate)
+        if order == ["0"]:
+            raise OSError(12, "Cannot allocate memory")
+        return ended(job)
+
+    replace_run_job(work)
+    told = []
+    results = LocalLauncher(1).run(
+        jobs_named("0", "1", "2"), on_done=lambda job, result: told.append(job.candidate)
+    )
+    assert [result.status for result in results] == ["done"] * 3
+    assert [result.env_steps for result in results] == [0, 1, 2]
+    assert order == ["0", "1", "2", "0"]
+    assert sorted(told) == ["0", "1", "2"]
+
+
+@pytest.mark.parametrize("crashes", [0, 1])
+def test_a_race_ends_the_same_when_a_job_breaks_down_once(replace_run_job, tmp_path, crashes):
+    left = [crashes]
+
+    def work(job, on_progress, stop):
+        if job.candidate == "c" and left[0]:
+            left[0] -= 1
+            raise OSError(5, "Input/output error")
+        point = FitnessPoint(job.last_step, float("abcd".index(job.candidate)), 0.0, 1)
+        return JobResult("done", env_steps=job.last_step - job.first_step, fitness=(point,))
+
+    replace_run_job(work)
+    plan = Plan(
+        task=NODE,
+        task_paths=(),
+        budget=Budget(400, "ppo", 1),
+        seeds=(1,),
+        checkpoints=(100, 200, 400),
+        rungs=(100, 200, 400),
+        episodes=(1, 1, 1),
+        phase="search",
+    )
+    entries = [Entry(Candidate(name, 1, source="x"), tmp_path / name) for name in "abcd"]
+    rounds = Rounds(
+        LocalLauncher(1),
+        lambda runs: (runs[0][-1].mean, None, None),
+        Racing().survivors,
+        SearchProgress(enabled=False, spending=lambda: ""),
+    )
+    rounds.train(entries, plan, told=lambda candidate: None)
+    assert {entry.candidate.id: entry.candidate.status for entry in entries} == {
+        "a": "stopped", "b": "stopped", "c": "stopped", "d": "trained",
+    }  # fmt: skip
+    assert [entry.env_steps for entry in entries] == [100, 100, 200, 400]
+
+
 @pytest.mark.parametrize("error", [RunError("wrong settings"), KeyboardInterrupt()])
 def test_what_concerns_all_jobs_ends_them_all(replace_run_job, error):
     begun = threading.Event()
@@ -181,6 +245,89 @@ def test_parcels_hold_what_the_next_stretch_and_the_evaluation_need(tmp_path):
             unpack({name: b""}, str(tmp_path / "there"))
 
 
+def write(folder: Path, first: int, last: int, *, state: bool) -> None:
+    """A stretch as it is left."""
+    job = small_job(folder, first_step=first, last_step=last, checkpoints=(last,))
+    stretch = launchers.stretch_folder(job)
+    for part in ("weights", "work"):
+        (stretch / part).mkdir(parents=True)
+    (stretch / "weights" / "w").write_text("w")
+    if state:
+        (stretch / "work" / "state.pt").write_text("state")
+    point = FitnessPoint(last, 0.5, 0.0, 3)
+    write_result(job, JobResult("done", fitness=(point,)), TrainingLimits())
+
+
+def test_a_later_stretch_takes_along_what_it_could_be_trained_anew_by(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    write(here, 0, 128, state=True)
+    write(here, 128, 256, state=True)
+    job = small_job(here, first_step=256, last_step=384, checkpoints=(384,))
+    unpack(pack_earlier(earlier_stretches(job), str(here)), str(there))
+    assert sorted(str(path.relative_to(there)) for path in there.rglob("*") if path.is_file()) == [
+        "stretch_0_128/result.json",
+        "stretch_128_256/result.json",
+        "stretch_128_256/weights/w",
+        "stretch_128_256/work/state.pt",
+    ]
+    whole = trained_before(replace(job, folder=str(there)))
+    assert (whole.first_step, whole.last_step, whole.checkpoints) == (0, 256, (128, 256))
+    first = small_job(here)
+    assert pack_earlier(earlier_stretches(first), str(here)) == {}
+
+
+class FakeRay:
+    """A cluster in this process, whose workers die when `die` says so."""
+
+    def __init__(self, die) -> None:
+        self.die, self.begun = die, []
+
+    def Queue(self, actor_options):
+        return SimpleNamespace(empty=lambda: True, shutdown=lambda force: None)
+
+    def cluster_resources(self):
+        return {"CPU": 1.0}
+
+    def remote(self, num_cpus, max_retries):
+        def begin(job, number, before, limits, queue):
+            self.begun.append(job.candidate)
+            return job.candidate, self.die(job, len(self.begun))
+
+        return lambda function: SimpleNamespace(remote=begin)
+
+    def wait(self, references, timeout):
+        return references[:1], references[1:]
+
+    def get(self, reference):
+        candidate, dies = reference
+        if dies:
+            raise RuntimeError("the worker died")
+        return JobResult("done", env_steps=int(candidate)), {}
+
+
+@pytest.mark.parametrize(
+    ("die", "status", "begun"),
+    [
+        (lambda job, count: count == 1, "done", ["0", "1", "0"]),
+        (lambda job, count: job.candidate == "0", "failed", ["0", "1", "0"]),
+        (lambda job, count: False, "done", ["0", "1"]),
+    ],
+    ids=["once", "always", "never"],
+)
+def test_a_dead_worker_of_a_cluster_is_forgiven_once(monkeypatch, tmp_path, die, status, begun):
+    ray = FakeRay(die)
+    monkeypatch.setattr(launchers, "require", lambda name, advice: ray)
+    jobs = [small_job(tmp_path / name, candidate=name) for name in ("0", "1")]
+    done = []
+    dispatch = launchers._Dispatch(
+        ray, RayLauncher(1), jobs, None, lambda job, result: done.append(job.candidate)
+    )
+    results = dispatch.run()
+    assert [result.status for result in results] == [status, "done"]
+    assert ray.begun == begun
+    assert sorted(done) == ["0", "1"]
+
+
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     import sys
 
@@ -231,6 +378,4 @@ DEAD = ATTACKS["dead"][0]
 
 
 def strip(result: JobResult) -> JobResult:
-    from dataclasses import replace
-
     return replace(result, wall_s=0.0)

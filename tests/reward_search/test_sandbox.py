@@ -6,7 +6,9 @@ layers named, alone, and by all that this machine has.
 
 from __future__ import annotations
 
+import io
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -16,12 +18,15 @@ from pathlib import Path
 import pytest
 
 from embodied_icrl.reward_search.sandbox import (
+    Death,
     Layers,
     Limits,
     Outcome,
     SandboxError,
     available_layers,
+    death,
     run_sandboxed,
+    weakest,
 )
 from embodied_icrl.reward_search.syscalls import filter_program
 
@@ -152,20 +157,53 @@ def test_its_own_directory_is_writable_and_no_file_grows_beyond_the_limit(tmp_pa
 
 @pytest.mark.parametrize("layers", [Layers(), HERE], ids=["limits", "all"])
 @pytest.mark.parametrize(
-    ("expression", "limits", "reason", "deterministic"),
+    ("expression", "limits", "reason", "deterministic", "limit"),
     [
-        ("__import__('time').sleep(600)", Limits(wall_s=2), "no result within 2 s", False),
-        ("all(iter(int, 1)) or [0 for _ in iter(int, 1)]", Limits(150, 1), "processor", False),
-        ("len(bytearray(10**9))", Limits(150, memory_mib=256), "256 MiB", True),
-        ("__import__('os').abort()", Limits(150), "signal", True),
-        ("(lambda f: f(f))(lambda f: f(f))", Limits(150), "RecursionError", True),
-        ("'x' * 5_000_000", Limits(150, memory_mib=512), "too large", True),
+        ("__import__('time').sleep(600)", Limits(wall_s=2), "no result within 2 s", False, "wall"),
+        ("all(iter(lambda: 1, 0))", Limits(150, 1), "processor", False, "cpu"),
+        ("len(bytearray(10**9))", Limits(150, memory_mib=256), "256 MiB", True, "memory"),
+        ("__import__('os').abort()", Limits(150), "signal", True, None),
+        ("(lambda f: f(f))(lambda f: f(f))", Limits(150), "RecursionError", True, None),
+        ("'x' * 5_000_000", Limits(150, memory_mib=512), "too large", True, None),
     ],
 )
-def test_limits(expression, limits, reason, deterministic, layers):
+def test_limits(expression, limits, reason, deterministic, limit, layers):
     outcome = evaluate(expression, layers, limits=limits)
     assert outcome.result is None and reason in (outcome.reason or "")
-    assert outcome.deterministic is deterministic
+    assert (outcome.deterministic, outcome.limit) == (deterministic, limit)
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_an_end_from_outside_is_not_the_codes_own(name):
+    expression = f"__import__('os').kill(__import__('os').getpid(), {int(signal.Signals[name])})"
+    outcome = evaluate(expression, Layers())
+    assert outcome.reason == f"killed by signal {int(signal.Signals[name])}"
+    assert (outcome.deterministic, outcome.limit) == (False, None)
+
+
+@pytest.mark.parametrize("layers", [Layers(), HERE], ids=["limits", "all"])
+def test_who_does_not_heed_the_end_of_processor_time_is_killed_for_it(layers):
+    ignore = "__import__('signal').signal(24, 1)"  # SIGXCPU
+    expression = f"[{ignore}, all(iter(lambda: 1, 0))]"
+    outcome = evaluate(expression, layers, limits=Limits(300, 1))
+    assert outcome.reason == "more than 1 s of processor time"
+    assert (outcome.deterministic, outcome.limit) == (False, "cpu")
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "MemoryError: ",
+        "_ArrayMemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,)",
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't "
+        "allocate memory: you tried to allocate 80000000000 bytes. Error code 12",
+        "terminate called after throwing an instance of 'std::bad_alloc'",
+    ],
+    ids=["python", "numpy", "torch", "cpp"],
+)
+def test_all_ways_to_say_that_there_is_no_more_memory(message):
+    found = death(98, io.BytesIO(message.encode()), Limits(memory_mib=512))
+    assert found == Death("more than 512 MiB of memory", deterministic=True, limit="memory")
 
 
 def test_memory_that_no_limit_of_the_child_counts_is_seen_from_outside():
@@ -199,6 +237,7 @@ def test_code_can_not_pretend_that_it_was_never_confined():
     code = "(lambda os: os.write(2, b'OSError: landlock') and os._exit(97))(__import__('os'))"
     outcome = evaluate(code, HERE)
     assert outcome.reason == "the process ended: OSError: landlock"
+    assert not outcome.deterministic  # that it did is a guess
 
 
 def test_a_layer_that_cannot_be_had_stops_everything(monkeypatch):
@@ -212,6 +251,14 @@ def test_names_say_what_is_missing():
     assert Layers(landlock=True, seccomp=True).name == "Landlock + seccomp + limits"
     assert Layers().name == "weak: limits"
     assert Layers(bubblewrap=True).name.startswith("weak: ")
+
+
+def test_the_weakest_of_layers():
+    full, files, none = Layers(True, True, True, True), Layers(True, True), Layers()
+    some = Layers(landlock=True, seccomp=True)
+    for others in ([full], [full, some], [full, some, files], [full, some, files, none]):
+        assert weakest(layers.name for layers in others) == others[-1].name
+    assert weakest(["bubblewrap + seccomp", "Landlock + seccomp"]) == "bubblewrap + seccomp"
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import json
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +29,7 @@ from embodied_icrl.reward_search.job_files import plain
 from embodied_icrl.reward_search.records import Job
 from embodied_icrl.reward_search.training_child import train
 from embodied_icrl.reward_search.training_env import MeteredReward, RewardFailure, RewardVecEnv
-from embodied_icrl.reward_search.training_report import REPORT_FILE, weights_name
+from embodied_icrl.reward_search.training_report import REPORT_FILE, STATE_FILE, weights_name
 from tests.reward_search.tasks import TASK
 from tests.reward_search.trainings import small_job
 
@@ -148,6 +150,31 @@ def test_faults_of_a_reward_are_told_in_one_short_line(tmp_path, body, reason):
     told = failure(tmp_path, f"def compute_reward(state):\n    {body}\n")
     assert reason in told
     assert len(told) <= 300 and told.isprintable()
+
+
+def test_a_state_that_is_not_there_is_not_the_rewards_fault(tmp_path):
+    job = small_job(tmp_path / "a", first_step=128, checkpoints=(256,))
+    Path(job.folder).mkdir()
+    result = train({**plain(job), "work": job.folder, "before": str(tmp_path / "nothing")})
+    assert "FileNotFoundError" in result["reason"]
+    assert result["by_machine"] is True and "limit" not in result
+
+
+def test_a_state_that_a_limit_cuts_off_names_the_limit(tmp_path):
+    """In a process of its own, as its limits can't be raised again."""
+    job = small_job(tmp_path / "a", hyperparameters={"policy_kwargs": {"net_arch": [256, 256]}})
+    Path(job.folder).mkdir()
+    payload = {**plain(job), "work": job.folder, "before": None}
+    code = (
+        "import resource, json, sys; from embodied_icrl.reward_search import training_child;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (700_000, 700_000));"
+        "print(json.dumps(training_child.train(json.load(sys.stdin))))"
+    )
+    command = [sys.executable, "-c", code]
+    ended = subprocess.run(command, input=json.dumps(payload), capture_output=True, text=True)
+    result = json.loads(ended.stdout)
+    assert (result["by_machine"], result["limit"]) == (True, "file")
+    assert not (Path(job.folder) / STATE_FILE).exists()
 
 
 def test_code_that_fails_while_it_is_loaded(tmp_path):
