@@ -106,7 +106,8 @@ class Search:
         Raises:
             ConfigError: the reward to begin with is refused.
             RunError: the disk is full.
-            UserError: a proposer can't go on at all.
+            UserError: a proposer can't go on, now or ever; what was done is kept, and the same
+                search goes on from there.
         """
         accounting = self.parts.proposer.accounting
         accounting.limit(accounting.spending)  # the file is there even if nothing is paid
