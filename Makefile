@@ -40,6 +40,7 @@ demo: install ## train, evaluate and film an agent that learns in context (20 mi
 	$(BIN)/embodied-icrl train experiment=demo run=$(RUN) resume=auto
 	$(BIN)/embodied-icrl evaluate run=$(RUN) context=all
 	$(BIN)/embodied-icrl video run=$(RUN) n_trials=2 attention=true
+	$(BIN)/embodied-icrl video run=assets/checkpoints/house_nav_rays n_episodes=8 output=$(RUN)/videos/house.mp4
 	@echo
 	@echo "The curve, episode by episode, and the videos:"
 	@find $(RUN)/evaluation $(RUN)/figures $(RUN)/videos -name '*.png' -o -name '*.mp4' | sort

@@ -19,7 +19,7 @@ RUNS = sorted(path.parent for path in (assets_dir() / "checkpoints").glob("*/con
 
 
 def test_the_promised_checkpoints_are_there() -> None:
-    assert {"demo", "grid_house"} <= {run.name for run in RUNS}
+    assert {"demo", "grid_house", "house_nav_rays"} <= {run.name for run in RUNS}
 
 
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
@@ -33,7 +33,17 @@ def test_an_agent_acts(run: Path) -> None:
     assert env.single_action_space.contains(np.int64(action))
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
+# Houses take a minute: to build them, and with a hundred times the steps of a grid.
+SLOW = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(run, marks=SLOW if run.name.startswith("house_nav") else [], id=run.name)
+        for run in RUNS
+    ],
+)
 def test_late_episodes_are_better_and_memory_is_why(run: Path) -> None:
     config = load_run(run).config
     policy = load_policy(find_checkpoint(run), "cpu")
