@@ -104,7 +104,7 @@ def build_messages(
 def _task_part(task: Task, config: PromptConfig) -> str:
     lines = [
         f"The task: {task.description}",
-        f"An episode has {task.horizon} steps. The fields of `state`:",
+        f"An episode has at most {task.horizon} steps. The fields of `state`:",
         *(
             f"- state.{field.name}: {_shape_text(field.shape)}, unit {field.unit}: {field.meaning}"
             for field in task.fields

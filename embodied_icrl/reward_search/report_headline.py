@@ -18,8 +18,9 @@ def headline_section(data: ReportData) -> Markup:
     if best is None:
         return element("p", "No reward has been trained to the end yet.", class_="lead")
     seeds = max(1, len(best.per_seed))
+    count = f"{seeds} seed{'' if seeds == 1 else 's'}"
     how = (
-        f"Mean of final trainings over {seeds} seed{'' if seeds == 1 else 's'}"
+        f"Mean of final trainings over {count}, in held-out episodes"
         if numbers.final
         else "From the search's own short trainings"
     )
