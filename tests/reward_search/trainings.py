@@ -102,10 +102,11 @@ def attack():
     "files": (
         """
 def attack():
-    for i in range(30):  # sparse, since writing takes processor time, which is limited per call
-        with hidden()["io"].open(work() + "/" + str(i), "w") as file:
+    modules, folder = hidden(), work()  # once: a call's processor time is limited
+    for i in range(30):  # sparse, since writing takes processor time too
+        with modules["io"].open(folder + "/" + str(i), "w") as file:
             file.truncate(4_000_000)
-    hidden()["time"].sleep(60)
+    modules["time"].sleep(60)
 """,
         "MiB of files",
     ),
