@@ -67,7 +67,8 @@ def small_job(folder: Path | str, source: str = HONEST, **changes: Any) -> Job:
 # What hostile code does, by name: the code, and what its job's reason must hold (None: the job
 # may end as it likes, as long as nothing came of the attack).
 ATTACKS: dict[str, tuple[str, str | None]] = {
-    "memory": ("def attack():\n    held = [b'x' * 10**7 for _ in range(9999)]\n", "emory"),
+    # Zeros, which no processor time is spent on: a call's is limited.
+    "memory": ("def attack():\n    held = [np.zeros(10**7) for _ in range(999)]\n", "emory"),
     "dead": ("def attack():\n    hidden()['os']._exit(3)\n", "exit status 3"),
     "forged": (
         """
