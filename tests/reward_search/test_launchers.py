@@ -210,10 +210,15 @@ def test_an_interrupt_kills_the_child_processes(tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        LocalLauncher(1).run([job])
-    thread.join()
+    # A shell's background jobs are started with interrupts ignored.
+    before_test = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            LocalLauncher(1).run([job])
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before_test)
     assert set(children_of_this_process()) <= before
     assert finished(job) is None
 
