@@ -115,7 +115,7 @@ class TrialFrame:
         sine, cosine = np.sin(turned), np.cos(turned)
         forward = body.camera_ahead + part * reach * ahead
         sideways = part * reach * left
-        place = gps.astype(np.float64).copy()
+        place = gps.astype(np.float64)
         place[:, 0] -= forward * sine + sideways * cosine
         place[:, 1] += forward * cosine - sideways * sine
         return {

@@ -117,7 +117,7 @@ class HouseSource:
             ConfigError: no house has a start that fits the config's distances, or a place for its
                 objects.
         """
-        full: list[TooManyObjectsError] = []
+        full = 0
         first = self._number(task_id, seed)
         for attempt in range(1 if self.config.house_files else _TRIES):
             if self.config.scenes is not None:
@@ -126,9 +126,9 @@ class HouseSource:
                 number = first + attempt * _TRY_STRIDE
             try:
                 house = self._enter(simulator, row, number)
-            except TooManyObjectsError as error:
-                full.append(error)
-                if len(full) == _FULL_TRIES:
+            except TooManyObjectsError:
+                full += 1
+                if full == _FULL_TRIES:
                     raise
                 continue
             if house.is_usable(simulator, row):

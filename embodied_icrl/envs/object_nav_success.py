@@ -50,7 +50,7 @@ class SuccessRule:
 
         A cheap and necessary condition of `holds`.
         """
-        near, offsets = self._near()
+        near, offsets = self._near(slice(None))
         yaw, tilt = self._simulator.yaw, self._simulator.tilt
         level = np.cos(tilt)
         aim = np.stack([-np.sin(yaw) * level, np.sin(tilt), -np.cos(yaw) * level], axis=1)
@@ -63,19 +63,19 @@ class SuccessRule:
 
     def holds(self, row: int) -> bool:
         """Whether agent `row` has found what it is asked for."""
-        near, _ = self._near()
+        near, _ = self._near(slice(row, row + 1))
         instances = self._instances[row]
-        near_ones = instances[near[row, : len(instances)]]
+        near_ones = instances[near[0, : len(instances)]]
         if not near_ones.size:
             return False
         config = self._config
         return self._simulator.shows(row, config.reference_camera, near_ones, config.min_pixels)
 
-    def _near(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which instances are near enough, `[env, instance]`, and the ways from the cameras to
-        their middles, `[env, instance, 3]`."""
+    def _near(self, rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        """Which instances are near enough to these agents, `[env, instance]`, and the ways from
+        their cameras to the instances' middles, `[env, instance, 3]`."""
         simulator = self._simulator
-        cameras = eyes(simulator.positions, simulator.yaw, self._config.body)
-        offsets = self._middles - cameras[:, None]
+        cameras = eyes(simulator.positions[rows], simulator.yaw[rows], self._config.body)
+        offsets = self._middles[rows] - cameras[:, None]
         near = np.hypot(offsets[..., 0], offsets[..., 2]) <= self._config.success_distance
         return near, offsets

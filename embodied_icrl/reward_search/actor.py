@@ -97,6 +97,21 @@ def load_actor(
     return Actor(shape, layers, action_space)
 
 
+def actor_of(take: Mapping[str, Any], env: gym.Env[Any, Any]) -> Actor:
+    """The policy that a `Take.node` describes, for an environment of its task.
+
+    Raises:
+        WeightsError, ConfigError: see `load_actor`.
+    """
+    return load_actor(
+        take["weights"],
+        take["algorithm"],
+        take["hyperparameters"],
+        env.observation_space,
+        env.action_space,
+    )
+
+
 def _width(space: gym.Space[Any]) -> int:
     """Numbers that the network takes in from a space, or gives out for one."""
     size = space.n if isinstance(space, gym.spaces.Discrete) else np.prod(space.shape or ())

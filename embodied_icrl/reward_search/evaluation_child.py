@@ -15,8 +15,9 @@ from types import ModuleType
 from typing import Any, get_args
 
 # Else loaded late, when the confined process may no longer read files.
+import numpy as np
 import numpy.linalg
-import numpy.random  # noqa: F401
+import numpy.random
 import safetensors.numpy  # noqa: F401
 
 from embodied_icrl.common.config import build
@@ -143,6 +144,13 @@ def measure(actor: Actor, env: TaskEnv, episodes: int, phase: Phase) -> tuple[fl
     if not math.isfinite(mean):
         raise WeightsError(f"weights lead to a fitness of {mean}")
     return mean, successes / episodes
+
+
+def thinned(states: list[list[float]], most: int) -> list[list[float]]:
+    """At most so many of them, evenly spread from the first to the last."""
+    if len(states) <= most:
+        return states
+    return [states[i] for i in np.linspace(0, len(states) - 1, most).astype(int)]
 
 
 def evaluation_seed(task: Task, episode: int, phase: Phase) -> int:

@@ -38,6 +38,16 @@ class Take:
     algorithm: str
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
+    def node(self) -> dict[str, Any]:
+        """As a child process is told of it; see `actor.actor_of`."""
+        return {
+            "id": self.id,
+            "caption": self.caption,
+            "weights": str(Path(self.weights).resolve()),
+            "algorithm": self.algorithm,
+            "hyperparameters": dict(self.hyperparameters),
+        }
+
 
 @dataclass(frozen=True)
 class Footage:
@@ -91,16 +101,7 @@ def film_candidates(
     try:
         made = Path(folder).resolve() / "film.mp4"
         payload = {
-            "takes": [
-                {
-                    "id": take.id,
-                    "caption": take.caption,
-                    "weights": str(Path(take.weights).resolve()),
-                    "algorithm": take.algorithm,
-                    "hyperparameters": dict(take.hyperparameters),
-                }
-                for take in takes
-            ],
+            "takes": [take.node() for take in takes],
             "task": dict(task),
             "task_paths": list(task_paths),
             "episodes": episodes,

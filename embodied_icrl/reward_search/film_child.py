@@ -17,8 +17,8 @@ from embodied_icrl.evaluation.canvas import FAINT, GREEN, INK, RED, RULE, Canvas
 from embodied_icrl.evaluation.video_writer import VideoWriter
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.manipulation.task_env import TaskEnv
-from embodied_icrl.reward_search.actor import Actor, load_actor
-from embodied_icrl.reward_search.evaluation_child import evaluation_seed
+from embodied_icrl.reward_search.actor import Actor, actor_of
+from embodied_icrl.reward_search.evaluation_child import evaluation_seed, thinned
 from embodied_icrl.reward_search.findings import printable
 
 MAX_STATES = 2000  # of one policy, handed back
@@ -85,14 +85,7 @@ def film(payload: Mapping[str, Any]) -> dict[str, Any]:
         task: Task = build(payload["task"], base, "task")
         for take in payload["takes"]:
             env = TaskEnv(task)
-            actor = load_actor(
-                take["weights"],
-                take["algorithm"],
-                take["hyperparameters"],
-                env.observation_space,
-                env.action_space,
-            )
-            players.append(Player(take["id"], take["caption"], env, actor))
+            players.append(Player(take["id"], take["caption"], env, actor_of(take, env)))
         _write(players, task, payload["episodes"], Path(payload["path"]))
         note = players[0].env.window.note
     except UserError as error:
@@ -103,16 +96,9 @@ def film(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "reason": None,
         "fitness": {player.id: player.fitness for player in players},
-        "states": {player.id: _some(player.states) for player in players},
+        "states": {player.id: thinned(player.states, MAX_STATES) for player in players},
         "note": note,
     }
-
-
-def _some(states: list[list[float]]) -> list[list[float]]:
-    if len(states) <= MAX_STATES:
-        return states
-    chosen = np.linspace(0, len(states) - 1, MAX_STATES).astype(int)
-    return [states[index] for index in chosen]
 
 
 def _write(players: Sequence[Player], task: Task, episodes: int, path: Path) -> None:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from embodied_icrl.common.config import build
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.manipulation.task_env import TaskEnv
-from embodied_icrl.reward_search.actor import Actor, WeightsError, load_actor
+from embodied_icrl.reward_search.actor import Actor, WeightsError, actor_of
 from embodied_icrl.reward_search.evaluation_child import (
     evaluation_seed,
     prepare_simulators,
     task_readable,
+    thinned,
 )
 from embodied_icrl.reward_search.film import Take
 from embodied_icrl.reward_search.findings import printable
@@ -46,17 +47,9 @@ def visited_states(
     Raises:
         SandboxError: the sandbox could not be set up.
     """
-    weights = [str(take.weights.resolve()) for take in takes]
+    nodes = [take.node() for take in takes]
     payload = {
-        "takes": [
-            {
-                "id": take.id,
-                "weights": path,
-                "algorithm": take.algorithm,
-                "hyperparameters": dict(take.hyperparameters),
-            }
-            for take, path in zip(takes, weights)
-        ],
+        "takes": nodes,
         "task": dict(task),
         "task_paths": list(task_paths),
         "episodes": EPISODES,
@@ -66,7 +59,7 @@ def visited_states(
         payload,
         limits=limits,
         layers=layers,
-        readable=[*weights, *task_readable(task_paths)],
+        readable=[*(node["weights"] for node in nodes), *task_readable(task_paths)],
     )
     reason = outcome.reason if outcome.reason is not None else outcome.result["reason"]
     if reason is not None:
@@ -84,14 +77,7 @@ def visit(payload: Mapping[str, Any]) -> dict[str, Any]:
     states = {}
     try:
         for take in payload["takes"]:
-            actor = load_actor(
-                take["weights"],
-                take["algorithm"],
-                take["hyperparameters"],
-                env.observation_space,
-                env.action_space,
-            )
-            states[take["id"]] = _visited(actor, env, payload["episodes"])
+            states[take["id"]] = _visited(actor_of(take, env), env, payload["episodes"])
     except WeightsError as error:
         return {"states": {}, "reason": printable(str(error), 200)}
     return {"states": states, "reason": None}
@@ -106,7 +92,4 @@ def _visited(actor: Actor, env: TaskEnv, episodes: int) -> list[list[float]]:
             observation, _, terminated, truncated, _ = env.step(actor.act(observation))
             states.append(env.state_vector.tolist())
             ended = terminated or truncated
-    most = max(1, MAX_NUMBERS // env.layout.size)
-    if len(states) > most:
-        states = [states[i] for i in np.linspace(0, len(states) - 1, most).astype(int)]
-    return states
+    return thinned(states, max(1, MAX_NUMBERS // env.layout.size))
