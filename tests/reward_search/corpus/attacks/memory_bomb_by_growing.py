@@ -2,5 +2,5 @@
 def compute_reward(state):
     x = [1]
     for i in range(60):
-        x = x + x
+        x = 64 * x
     return 0.0, {}
