@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import pytest
 
 from embodied_icrl.cli.errors import exit_status
 from embodied_icrl.cli.main import dispatch
+from tests.reward_search.chat_server import chat_server, completion, send
 
 pytestmark = pytest.mark.timeout(900)  # every command starts many processes
 
@@ -137,24 +140,58 @@ def test_usage_errors_are_one_line(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_killed_at_20_random_moments_it_ends_with_the_same_leaderboard(tmp_path):
-    words = ("search", *TASK, *TINY, "samples=2", "racing=halving", "checkpoints=4")
-    began = time.monotonic()
-    done(*words, "run=whole", cwd=tmp_path)
-    seconds = time.monotonic() - began
-    drawn, kills, finished = random.Random(5), 0, 0
-    while kills < 20:
-        process = start(*words, f"run=a{finished}", cwd=tmp_path)
-        time.sleep(drawn.uniform(0.1, 0.6) * seconds)
-        process.kill()
-        process.communicate()
-        if process.returncode == -signal.SIGKILL:
-            kills += 1
-        else:
-            finished += 1
-    done(*words, f"run=a{finished}", cwd=tmp_path)
-    for number in range(finished + 1):
-        folder = tmp_path / f"a{number}"
+    pytest.importorskip("openai")
+    with chat_server(model) as server:
+        words = ("search", *TASK, *TINY, "samples=2", "racing=halving", "checkpoints=4",
+                 "proposer=openai", "proposer.model=poet-1",
+                 f"proposer.base_url={server.url}")  # fmt: skip
+        began = time.monotonic()
+        done(*words, "run=whole", cwd=tmp_path)
+        seconds = time.monotonic() - began
+        assert len(server.bodies) == 2  # one call per iteration
+        drawn, kills, number = random.Random(5), 0, 0
+        while kills < 20:
+            folder = tmp_path / f"a{number}"
+            had, paid, asked = trained(folder), stored_calls(folder), len(server.bodies)
+            process = start(*words, f"run={folder.name}", cwd=tmp_path)
+            time.sleep(drawn.uniform(0.1, 0.6) * seconds)
+            process.kill()
+            process.communicate()
+            killed = process.returncode == -signal.SIGKILL
+            kills, number = kills + killed, number + (not killed)
+            assert had.items() <= trained(folder).items()
+            # Only an answer that was under way when the process died is asked for again.
+            lost = len(server.bodies) - asked - (stored_calls(folder) - paid)
+            assert 0 <= lost <= killed
+        done(*words, f"run=a{number}", cwd=tmp_path)
+    for folder in (tmp_path / f"a{index}" for index in range(number + 1)):
         assert board(folder) == board(tmp_path / "whole")
-        answers = map(json.loads, (folder / "transcript.jsonl").read_text().splitlines())
-        keys = [(answer["iteration"], answer["sample"], answer["attempt"]) for answer in answers]
-        assert len(keys) == len(set(keys))
+        assert stored_calls(folder) == 2
+
+
+def model(handler: BaseHTTPRequestHandler, body: Any) -> None:
+    """Answers that depend on the question, as those of a language model at temperature 0."""
+    weight = zlib.crc32(json.dumps(body["messages"]).encode()) % 100
+    texts = [
+        "```python\ndef compute_reward(state):\n"
+        "    distance = np.linalg.norm(state.tip_position - state.target_position)\n"
+        f"    near = np.exp(-{weight + 1 + index} * distance)\n"
+        '    return near, {"near": near}\n```'
+        for index in range(body["n"])
+    ]
+    send(handler, 200, json.dumps(completion(texts)).encode())
+
+
+def trained(folder: Path) -> dict[Path, int]:
+    """Every finished training, and when it ended, in ns."""
+    return {path: path.stat().st_mtime_ns for path in folder.glob("**/stretch_*/result.json")}
+
+
+def stored_calls(folder: Path) -> int:
+    """Calls of the server whose answers are on disk; all samples of an iteration in one."""
+    path = folder / "transcript.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    answers = [json.loads(line) for line in lines if line.endswith("\n")]
+    keys = [(answer["iteration"], answer["sample"], answer["attempt"]) for answer in answers]
+    assert len(keys) == len(set(keys))
+    return len({(iteration, attempt) for iteration, _, attempt in keys})
