@@ -47,7 +47,7 @@ def require(module: str, install: str) -> ModuleType:
 
     Args:
         module: name to import, dotted names included.
-        install: what to run to get it, e.g. ``"pip install 'embodied-icrl[wandb]'"``.
+        install: what to run to get it, e.g. ``"pip install 'wandb>=0.18'"``.
 
     Raises:
         MissingDependencyError: the package isn't installed. A package that is installed but

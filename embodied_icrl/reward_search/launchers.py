@@ -163,7 +163,7 @@ class RayLauncher:
             MissingDependencyError: Ray isn't installed.
             ConfigError: no cluster answers at `address`.
         """
-        ray = require("ray", "pip install 'embodied-icrl[ray]'")
+        ray = require("ray", "pip install 'ray>=2.40'")
         is_ours = not ray.is_initialized()
         if is_ours:
             _connect(ray, self.address, self.workers)
@@ -203,7 +203,7 @@ class _Dispatch:
         self._ray, self._jobs, self._limits = ray, jobs, launcher.limits
         self._on_progress, self._on_done = on_progress, on_done
         self._most = launcher.workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-        self._queue = require("ray.util.queue", "pip install 'embodied-icrl[ray]'").Queue(
+        self._queue = require("ray.util.queue", "pip install 'ray>=2.40'").Queue(
             actor_options={"num_cpus": 0}
         )
         # No retries by Ray, which would not look for the files anew.

@@ -184,7 +184,7 @@ def _tensorboard_writer(path: Path, purge_step: int | None) -> Any:
 
 def _start_wandb(run: Run, project: str, name: str | None) -> Any:
     """Open the run at Weights & Biases; a resumed run goes on in the same place."""
-    wandb = require("wandb", "pip install 'embodied-icrl[wandb]'")
+    wandb = require("wandb", "pip install 'wandb>=0.18'")
     marker = run.path / "wandb_id"
     if not marker.exists():
         atomic_write_text(marker, uuid.uuid4().hex + "\n")

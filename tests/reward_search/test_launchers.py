@@ -337,7 +337,7 @@ def test_without_ray_the_error_says_what_to_install(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r"embodied-icrl\[ray\]"):
+    with pytest.raises(MissingDependencyError, match="pip install 'ray>=2.40'"):
         RayLauncher(1).run([])
 
 

@@ -431,7 +431,7 @@ def _base(options):
 
 def test_without_the_package_the_message_names_it(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'embodied-icrl\[reward\]'"):
+    with pytest.raises(MissingDependencyError, match="pip install 'openai>=1.50'"):
         config("http://localhost/v1").build(TASK, seed=0, accounting=Accounting())
 
 

@@ -71,7 +71,7 @@ class Server:
     """
 
     def __init__(self, base_url: str, key: str | None, key_variable: str, timeout_s: float) -> None:
-        self._openai = require("openai", "pip install 'embodied-icrl[reward]'")
+        self._openai = require("openai", "pip install 'openai>=1.50'")
         self._url = base_url
         self._key = key
         self._key_variable = key_variable
