@@ -214,5 +214,5 @@ def test_wandb_missing_says_what_to_install(run: Run, monkeypatch: pytest.Monkey
         return real("no_such_wandb" if module == "wandb" else module, install)
 
     monkeypatch.setattr(metrics, "require", without_wandb)
-    with pytest.raises(MissingDependencyError, match=r"embodied-icrl\[wandb\]"):
+    with pytest.raises(MissingDependencyError, match="pip install 'wandb>=0.18'"):
         MetricsLog(run, tensorboard=False, wandb_project="mine")
