@@ -21,13 +21,15 @@ RADIUS = 0.05  # of success, metres
 HUMAN_REWARD = """\
 def compute_reward(state):
     to_target = state.target_position - state.puck_position
+    to_puck = state.puck_position - state.pusher_position
     distance = np.linalg.norm(to_target)
-    behind = state.puck_position - 0.08 * to_target / (distance + 0.01)
-    reach = np.linalg.norm(behind - state.pusher_position)
+    reach = np.linalg.norm(to_puck)
+    behind = np.dot(to_target, to_puck) / (distance * reach + 1e-6)
+    touching = np.exp(-max(reach - 0.08, 0.0) / 0.1)
     components = {
-        "distance": -4.0 * distance,
-        "reach": -1.0 * reach if distance > 0.05 else 0.0,
-        "success": 2.0 if distance < 0.05 else 0.0,
+        "distance": np.exp(-distance / 0.1),
+        "approach": 0.25 * touching * (1.0 + behind) if distance > 0.05 else 0.5,
+        "success": 1.0 if distance < 0.05 else 0.0,
     }
     return sum(components.values()), components
 """
