@@ -60,9 +60,11 @@ format: install ## put the code into its one format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Two that may be installed don't resolve beside the rest, see pyproject.toml.
 lock: ## write the releases that are in .venv into the lock
 	{ sed -n '/^#/p' $(LOCK); \
-	  $(PIP) freeze --exclude embodied-icrl | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > $(LOCK).new
+	  $(PIP) freeze --exclude embodied-icrl --exclude metaworld --exclude habitat-sim \
+	  | sed 's/^\(torch==[^+]*\)+.*/\1/'; } > $(LOCK).new
 	mv $(LOCK).new $(LOCK)
 
 metaworld: install ## install Meta-World without its pins (it asks for an older MuJoCo than it needs)
