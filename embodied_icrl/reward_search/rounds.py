@@ -174,7 +174,7 @@ class Rounds:
         self, jobs: Sequence[tuple[Entry, int, Job]], told: Callable[[Candidate], None]
     ) -> None:
         owners = {job.folder: (entry, k) for entry, k, job in jobs}
-        before = {job.folder for _, _, job in jobs if finished(job) is not None}
+        before = {job.folder: finished(job) for _, _, job in jobs}
 
         def moved(job: Job, progress: Progress) -> None:
             self._progress.moved(job.candidate, job.folder, progress.step, progress.steps_per_s)
@@ -189,7 +189,8 @@ class Rounds:
                 job.folder,
                 result.env_steps,
                 entry.candidate.fitness,
-                before=job.folder in before,
+                # Not so where the launcher's limits had it run again.
+                before=result == before[job.folder],
             )
 
         for entry, _, _ in jobs:

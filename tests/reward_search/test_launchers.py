@@ -173,6 +173,42 @@ def test_a_race_ends_the_same_when_a_job_breaks_down_once(replace_run_job, tmp_p
     assert [entry.env_steps for entry in entries] == [100, 100, 200, 400]
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_what_larger_limits_have_run_again_counts_as_done_now(replace_run_job, tmp_path, again):
+    plan = Plan(
+        task=NODE,
+        task_paths=(),
+        budget=Budget(100, "ppo", 1),
+        seeds=(1,),
+        checkpoints=(100,),
+        rungs=(100,),
+        episodes=(1,),
+        phase="search",
+    )
+    entry = Entry(Candidate("a", 1, source="x"), tmp_path / "a")
+    job = plan.job(entry, 0, 0, 100)
+    launchers.stretch_folder(job).mkdir(parents=True)
+    before = JobResult("failed", "no more", env_steps=50, limit="memory")
+    write_result(job, before, TrainingLimits(memory_mib=100))
+    replace_run_job(
+        lambda job, on_progress, stop: JobResult("done", env_steps=100) if again else before
+    )
+    told = []
+
+    class Watched(SearchProgress):
+        def trained(self, *args, before):
+            told.append(before)
+
+    rounds = Rounds(
+        LocalLauncher(1),
+        lambda runs: (0.5, None, None),
+        Racing().survivors,
+        Watched(enabled=False, spending=lambda: ""),
+    )
+    rounds.train([entry], plan, told=lambda candidate: None)
+    assert told == [not again]
+
+
 @pytest.mark.parametrize("error", [RunError("wrong settings"), KeyboardInterrupt()])
 def test_what_concerns_all_jobs_ends_them_all(replace_run_job, error):
     begun = threading.Event()
