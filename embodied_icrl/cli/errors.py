@@ -111,12 +111,12 @@ def _nearest(key: str) -> str:
 
 
 def _known_keys() -> Iterable[str]:
-    """Dotted names of all keys of the command's composed default configuration."""
-    from embodied_icrl.cli.compose import compose, dotted_keys
+    """Dotted names of all keys of the command's configuration, with the groups as chosen."""
+    from embodied_icrl.cli.compose import chosen_groups, compose, config_folders, dotted_keys
 
-    words = sys.argv[0].split()
-    groups = [a for a in sys.argv[1:] if re.match(r"^(env|experiment|ablation)=", a)]
+    command, words = sys.argv[0].split()[-1], sys.argv[1:]
     try:
-        return dotted_keys(compose(words[-1], groups))
+        folders = config_folders(words)
+        return dotted_keys(compose(command, chosen_groups(words, folders), folders))
     except Exception:
         return []

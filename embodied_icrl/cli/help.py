@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from embodied_icrl.cli.compose import compose
+from embodied_icrl.cli.compose import chosen_groups, compose, config_folders
 from embodied_icrl.common.config import describe
+from embodied_icrl.common.config_types import TARGET, resolve_target
 from embodied_icrl.common.paths import config_dir
 
 USAGE = """\
@@ -16,9 +18,10 @@ Usage: embodied-icrl COMMAND key=value ...
 Commands:
 {commands}
 
-`embodied-icrl COMMAND --help` lists the groups and keys of a command. All commands go through
-Hydra, so `--multirun` (-m), `--config-dir DIR`, `--cfg job` and launcher plugins work as
-everywhere.
+`embodied-icrl COMMAND --help` lists the groups and keys of a command; with a group chosen, like
+`embodied-icrl train --help env=grid_house`, the keys of that choice. `embodied-icrl --version`
+prints the version. All commands go through Hydra, so `--multirun` (-m), `--config-dir DIR`,
+`--cfg job` and launcher plugins work as everywhere.
 Values with commas, equals signs or spaces need quotes inside quotes: 'key="a, b"'."""
 
 
@@ -29,55 +32,72 @@ def general_help(commands: Mapping[str, str]) -> str:
     return USAGE.format(commands="\n".join(lines))
 
 
-def command_help(name: str, doc: str, config_name: str) -> str:
-    """Everything a person can set for one command."""
+def command_help(name: str, doc: str, config_name: str, words: Sequence[str] = ()) -> str:
+    """Everything a person can set for one command.
+
+    Args:
+        name, doc: of the command.
+        config_name: its configuration.
+        words: the rest of the command line; the groups chosen there, also from the trees of
+            `--config-dir`, are those whose keys are shown.
+
+    Raises:
+        ConfigError, hydra.errors.HydraException: a choice that isn't there or can't be used.
+    """
+    folders = config_folders(words)
+    composed = compose(config_name, chosen_groups(words, folders), folders)
     lines = [f"embodied-icrl {name} key=value ...", "", f"  {doc}", ""]
-    groups = dict(_groups(config_name))
+    groups = dict(_groups(config_name, folders))
     if groups:
         lines.append("Groups (group=option):")
         lines += [f"  {group}: {', '.join(options)}" for group, options in groups.items()]
         lines.append("")
     lines.append("Keys (key=value), with the defaults:")
-    docs = _yaml_comments(config_name) | _dataclass_docs(config_name)
-    for key, value in _leaves(compose(config_name)):
+    docs = _yaml_comments(config_name) | _command_docs(config_name) | dict(_target_docs(composed))
+    for key, value in _leaves(composed):
         lines.append(f"  {key}={_show(value)}")
         if docs.get(key):
             lines.append(f"      {docs[key]}")
     return "\n".join(lines)
 
 
-def _groups(config_name: str) -> Iterator[tuple[str, list[str]]]:
+def _groups(config_name: str, folders: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
     """The groups that the configuration's defaults list names, with the files in them."""
     text = (config_dir() / f"{config_name}.yaml").read_text()
     names = re.findall(r"^\s*- (?:optional |override )?/?(\w+)(?:@\w+)?:", text, flags=re.MULTILINE)
     for group in names:
-        directory = config_dir() / group
-        if directory.is_dir():
-            yield group, sorted(path.stem for path in directory.glob("*.yaml"))
+        options = {
+            path.stem
+            for folder in (config_dir(), *folders)
+            for path in (folder / group).glob("*.yaml")
+        }
+        if options:
+            yield group, sorted(options)
 
 
-def _dataclass_docs(config_name: str) -> dict[str, str]:
-    """Documentation of the keys, where a config dataclass describes them."""
+def _command_docs(config_name: str) -> dict[str, str]:
+    """Documentation of the keys that a command's own config dataclasses describe."""
+    described: list[type] = []
     if config_name == "reward":
         from embodied_icrl.cli.reward import RewardConfig
         from embodied_icrl.reward_search.search_config import SearchConfig
 
-        described: list[Any] = [SearchConfig, RewardConfig]
-        group = "proposer"
+        described = [SearchConfig, RewardConfig]
     elif config_name == "train":
         from embodied_icrl.training.config import TrainConfig
 
-        described, group = [TrainConfig], "env"
-    else:
-        return {}
-    docs = {item.key: item.doc for cls in described for item in describe(cls)}
-    target = compose(config_name)[group].get("_target_")
-    if target:
-        from embodied_icrl.common.config_types import resolve_target
+        described = [TrainConfig]
+    return {item.key: item.doc for cls in described for item in describe(cls)}
 
-        found = resolve_target(target, f"{group}._target_")
-        docs |= {f"{group}.{item.key}": item.doc for item in describe(found)}
-    return docs
+
+def _target_docs(node: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Documentation of the keys of every config dataclass that a `_target_` in `node` names."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _target_docs(value, f"{prefix}{key}.")
+    if TARGET in node:
+        found = resolve_target(node[TARGET], f"{prefix}{TARGET}")
+        yield from ((f"{prefix}{item.key}", item.doc) for item in describe(found))
 
 
 def _yaml_comments(config_name: str) -> dict[str, str]:

@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
+from embodied_icrl import __version__
+from embodied_icrl.cli.compose import config_folders
 from embodied_icrl.cli.errors import exit_status, leave_rank
 from embodied_icrl.cli.help import command_help, general_help
 from embodied_icrl.common.errors import ConfigError
@@ -82,6 +83,9 @@ def dispatch(arguments: list[str]) -> None:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(general_help({name: command.doc for name, command in COMMANDS.items()}))
         return
+    if arguments[0] == "--version":
+        print(f"embodied-icrl {__version__}")
+        return
     name, rest = arguments[0], arguments[1:]
     if name not in COMMANDS:
         from embodied_icrl.common.config import suggest
@@ -89,7 +93,8 @@ def dispatch(arguments: list[str]) -> None:
         raise ConfigError(f"unknown command {name!r}; {suggest(name, list(COMMANDS))}")
     command = COMMANDS[name]
     if any(argument in ("-h", "--help") for argument in rest):
-        print(command_help(name, command.doc, command.config_name))
+        _add_config_dirs_to_path(rest)  # the help may show a class of theirs
+        print(command_help(name, command.doc, command.config_name, rest))
         return
     rest = _keyed(rest, command.words)
     run_through_hydra(name, command, rest)
@@ -166,15 +171,9 @@ def _opened(argument: str, open_keys: Sequence[str]) -> str:
 
 def _add_config_dirs_to_path(arguments: list[str]) -> None:
     """`--config-dir DIR` also makes DIR's Python files importable, here and in worker processes."""
-    for i, argument in enumerate(arguments):
-        flag, equals, value = argument.partition("=")
-        if flag in ("--config-dir", "-cd"):
-            directory = value if equals else arguments[i + 1] if i + 1 < len(arguments) else ""
-            path = str(Path(directory).resolve())
-            if not Path(path).is_dir():
-                raise ConfigError(f"--config-dir {directory}: no such directory")
-            if path not in sys.path:
-                sys.path.insert(0, path)
-            known = os.environ.get("PYTHONPATH", "")
-            if path not in known.split(os.pathsep):
-                os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [path, known]))
+    for path in map(str, config_folders(arguments)):
+        if path not in sys.path:
+            sys.path.insert(0, path)
+        known = os.environ.get("PYTHONPATH", "")
+        if path not in known.split(os.pathsep):
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [path, known]))

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from embodied_icrl import __version__
 from embodied_icrl.cli.compose import compose
+from embodied_icrl.cli.main import dispatch
 from embodied_icrl.common.config import build, to_dict
 from embodied_icrl.common.paths import config_dir
 from embodied_icrl.runs.metrics import read_metrics
@@ -50,6 +52,54 @@ def test_help_lists_commands_groups_and_documented_keys() -> None:
     assert "demo" in out and "ppo.gamma=0.99" in out and "discount per step" in out
 
 
+def test_help_shows_the_keys_of_the_groups_that_are_chosen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def keys(*words: str) -> dict[str, str]:
+        """The keys that are listed, each with the line below it."""
+        dispatch(list(words))
+        lines = [*capsys.readouterr().out.splitlines(), ""]
+        pairs = zip(lines, lines[1:])
+        return {key.partition("=")[0].strip(): doc for key, doc in pairs if "=" in key}
+
+    darkroom, house = keys("train", "--help"), keys("train", "--help", "env=house_nav_3rooms")
+    assert "env.dim" in darkroom and "env.forward_step" not in darkroom
+    assert "env.dim" not in house and house["env.forward_step"].strip() == "of forward, metres"
+    # Also of a class that a class's key holds.
+    assert house["env.sensors.rays.columns"].strip() == "rays side by side"
+    openai = keys("reward", "check", "--help", "proposer=openai", "task=planar_reach")
+    assert openai["proposer.spending.max_cost"].strip() == "money; needs the prices"
+    assert "task.horizon" in openai and "proposer.fresh" not in openai
+    assert "env.n_rooms" in keys("evaluate", "-h", "env=grid_house")
+    # Other keys have their defaults there.
+    dispatch(["train", "--help", "ppo.gamma=0.5"])
+    assert "ppo.gamma=0.99" in capsys.readouterr().out
+
+
+def test_help_explains_a_users_own_configuration(tmp_path: Path) -> None:
+    lab = tmp_path / "my lab, one"
+    (lab / "env").mkdir(parents=True)
+    (lab / "shelf.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from embodied_icrl.common.config import option\n"
+        "@dataclass(frozen=True)\n"
+        "class Shelf:\n"
+        "    boards: int = option(3, 'boards of the shelf')\n"
+    )
+    (lab / "env" / "shelf.yaml").write_text("_target_: shelf.Shelf\nboards: 4\n")
+    code, out, err = run("train", "--config-dir", lab.name, "--help", "env=shelf", cwd=tmp_path)
+    assert code == 0, err
+    assert "object_nav, shelf" in out and "  env.boards=4\n      boards of the shelf\n" in out
+    words = ("train", "--config-dir", lab.name, "env=shelf", "env.baords=1")
+    code, _, err = run(*words, cwd=tmp_path)
+    assert code == 2 and "did you mean 'env.boards'" in err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    dispatch(["--version"])
+    assert capsys.readouterr().out == f"embodied-icrl {__version__}\n"
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -60,6 +110,7 @@ def test_help_lists_commands_groups_and_documented_keys() -> None:
         (["train", "ppo.epochs=many"], "ppo.epochs"),
         (["train", "name=a,b"], "quote"),
         (["train", "--config-dir", "nowhere"], "no such directory"),
+        (["train", "--help", "env=drakroom"], "available: dark_key_to_door"),
         (["evaluate", "run=nowhere"], "nowhere"),
         (["train", "init_from=nowhere", "run=r"], "nowhere"),
         (["train", "device=cuda", "run=r"], "device=cpu"),
