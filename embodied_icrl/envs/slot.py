@@ -190,6 +190,9 @@ def merged_info(
 ) -> dict[str, Any]:
     """The info of a step of all slots, from what their environments said.
 
+    `sparse_reward` is 0 where an environment was reset, and NaN where one that was stepped left it
+    out while others gave it: no number of ours may stand for what a policy reads.
+
     Args:
         infos: of each slot's environment, empty where it was reset.
         ended: bool `[env]`, the episodes that ended at this step.
@@ -198,7 +201,13 @@ def merged_info(
     merged: dict[str, Any] = {}
     sparse = [_number(info, "sparse_reward") for info in infos]
     if any(value is not None for value in sparse):
-        merged["sparse_reward"] = np.array([v or 0.0 for v in sparse], dtype=np.float32)
+        merged["sparse_reward"] = np.array(
+            [
+                (np.nan if slot.steps else 0.0) if value is None else value
+                for slot, value in zip(slots, sparse, strict=True)
+            ],
+            dtype=np.float32,
+        )
     if not ended.any():
         return merged
     over = [slot if ended[row] else None for row, slot in enumerate(slots)]

@@ -99,7 +99,8 @@ class Agent:
             episode_start: a new episode of the same trial begins. The first call of a trial and
                 the one after a terminal observation begin an episode anyway.
             terminal: this observation ends the episode, by success, failure or time.
-            sparse_reward: the success part of a shaped reward, if the policy reads that.
+            sparse_reward: the success part of the reward, where the policy reads that
+                (`reward_input: sparse`); needed then, but at an episode's start.
             previous_action: what was done instead of the action last returned, as the environment
                 takes it: a demonstration, or a safety controller's intervention.
 
@@ -108,7 +109,8 @@ class Agent:
             After a terminal observation it means nothing.
 
         Raises:
-            ObservationError: a value that can't be used; names key and step.
+            ObservationError: a value that can't be used; names key and step. The agent is as
+                before, so that a good observation may be given in its place.
             UserError: the episode is longer than the policy was made for, or the memory is full.
         """
         batch = self._batch(observation)
@@ -121,15 +123,16 @@ class Agent:
         elif episode_start and not over:
             self._stream.begin_episode(batch)
         else:
+            done = self._action
             if previous_action is not None:
-                self._action = self.policy.from_env_action(np.asarray(previous_action)[None])
+                done = self.policy.from_env_action(np.asarray(previous_action)[None])
             sparse = None if sparse_reward is None else np.array([sparse_reward], np.float32)
             self._stream.push(
                 batch,
                 np.array([reward], np.float32),
                 np.array([terminal]),
                 np.array([False]),
-                self._action,
+                done,
                 sparse,
             )
         noise = torch.as_tensor(self._noise.draw(), device=self.policy.device)

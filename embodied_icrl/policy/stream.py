@@ -63,17 +63,21 @@ class TokenStream:
 
     def start(self, obs: Mapping[str, Any]) -> StepBatch:
         """The first observation `[env, ...]` of a new trial in every environment."""
-        self.step = 0
-        return self.begin_episode(obs)
+        return self._begin(obs, 0)
 
     def begin_episode(self, obs: Mapping[str, Any]) -> StepBatch:
         """A new episode of the same trial in every environment, begun without autoreset."""
+        return self._begin(obs, self.step)
+
+    def _begin(self, obs: Mapping[str, Any], step: int) -> StepBatch:
+        stored = self._prepare(obs, step)
+        self.step = step
         self.terminal.fill(False)
         self.episode_start.fill(True)
         self.step_in_episode.fill(0)
         self._reward.fill(0.0)
         self._action.fill_(self._none)
-        return self._make(obs)
+        return self._tokens(stored)
 
     def push(
         self,
@@ -91,35 +95,38 @@ class TokenStream:
             reward: `[env]`.
             terminated, truncated: bool `[env]`.
             action: the action that was taken, as the policy gave it.
-            sparse_reward: success part of a shaped reward `[env]`; read by `reward_input: sparse`.
+            sparse_reward: success part of the reward `[env]`, NaN where the environment gave none;
+                read by `reward_input: sparse`. Its first values of episodes aren't read.
 
         Returns:
             The new current tokens, valid until the next call.
 
         Raises:
-            ObservationError: a value that can't be used; names key, environment and step.
+            ObservationError: a value that can't be used, or a success part that is read and
+                missing; names key, environment and step. Nothing has changed then: the step may
+                be pushed again.
             UserError: an episode is longer than `max_episode_steps`.
         """
-        began = self.terminal.copy()
-        self.step += 1
-        np.logical_or(terminated, truncated, out=self.terminal)
-        self.episode_start[:] = began
-        self.step_in_episode += 1
-        self.step_in_episode[began] = 0
-        if self.step_in_episode.max() > self.max_episode_steps:
-            env = int(self.step_in_episode.argmax())
+        began, step = self.terminal, self.step + 1
+        ends = np.logical_or(terminated, truncated)
+        step_in_episode = np.where(began, 0, self.step_in_episode + 1)
+        if step_in_episode.max() > self.max_episode_steps:
+            env = int(step_in_episode.argmax())
             raise UserError(
-                f"environment {env} is at step {self.step_in_episode[env]} of an episode, but "
+                f"environment {env} is at step {step_in_episode[env]} of an episode, but "
                 f"max_episode_steps is {self.max_episode_steps}: raise it, or truncate episodes"
             )
-        if self._reads != "none":
-            sparse = self._reads == "sparse" and sparse_reward is not None
-            self._reward[:] = np.asarray(sparse_reward if sparse else reward)
-            self._reward[began] = 0.0
-            self._check_reward()
+        read = self._reward_read(reward, sparse_reward, step)
+        stored = self._prepare(obs, step)
+        # Nothing has changed so far: after an error the same step may be pushed once more.
         self._action.copy_(action)
         self._action[torch.from_numpy(began)] = self._none
-        return self._make(obs)
+        self._reward[:] = read
+        self.step_in_episode[:] = step_in_episode
+        self.episode_start[:] = began
+        self.terminal[:] = ends
+        self.step = step
+        return self._tokens(stored)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The current token and what it was made from, as tensors."""
@@ -148,16 +155,31 @@ class TokenStream:
             }
         )
 
-    def _check_reward(self) -> None:
-        if not np.isfinite(self._reward).all():
-            env = int(np.argmin(np.isfinite(self._reward)))
+    def _reward_read(self, reward: Any, sparse_reward: Any, step: int) -> np.ndarray:
+        """What the policy reads as the reward, `[env]`: 0 at an episode's start."""
+        if self._reads == "none" or self.terminal.all():
+            return np.zeros(self.num_envs, np.float32)
+        sparse = self._reads == "sparse"
+        values = sparse_reward if sparse else reward
+        # A missing success part must not be replaced by the reward: that may be a shaped one.
+        given = np.full(self.num_envs, np.nan) if values is None else np.asarray(values)
+        read: np.ndarray = np.where(self.terminal, 0.0, given).astype(np.float32)
+        if np.isfinite(read).all():
+            return read
+        env = int(np.argmin(np.isfinite(read)))
+        if sparse and np.isnan(read[env]):
             raise ObservationError(
-                f"the reward of environment {env} at step {self.step} is {self._reward[env]}"
+                f"the policy reads the success part of the reward (reward_input: sparse), and "
+                f"environment {env} said nothing of it at step {step}: give "
+                'info["sparse_reward"] at every step, or train with policy.reward_input=none '
+                "(or full, if the reward isn't shaped)"
             )
+        raise ObservationError(f"the reward of environment {env} at step {step} is {read[env]}")
 
-    def _make(self, obs: Mapping[str, Any]) -> StepBatch:
-        self.policy.check(obs, self.step)
-        return self._tokens(self.policy.prepare(obs))
+    def _prepare(self, obs: Mapping[str, Any], step: int) -> dict[str, Tensor]:
+        """Checked observations as they are stored."""
+        self.policy.check(obs, step)
+        return self.policy.prepare(obs)
 
     def _tokens(self, stored: dict[str, Tensor]) -> StepBatch:
         device = self.policy.device

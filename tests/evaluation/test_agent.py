@@ -171,6 +171,37 @@ def test_bad_observations_are_named():
         Agent(agent.policy, context_length=0)
 
 
+@pytest.mark.parametrize("terminal", [False, True], ids=["inside", "at the end"])
+def test_a_bad_observation_can_be_replaced_by_a_good_one(terminal):
+    """The camera drops a frame: the agent goes on as if it had never been given the bad one."""
+    nothing = {"cell": np.array([1, 2]), "speed": np.full(3, np.nan, np.float32)}
+    good = {"cell": np.array([1, 3]), "speed": np.ones(3, np.float32)}
+    outcomes = []
+    for wrong in ([], [nothing, {"cell": good["cell"]}]):
+        agent = Agent(make_policy(), seed=0)
+        actions = []
+        for end in (False, False, terminal, False, False):
+            arguments = {"reward": 0.5, "terminal": end, "previous_action": 2}
+            if actions:
+                for bad in wrong:
+                    with pytest.raises(ObservationError):
+                        agent.act(bad, **{**arguments, "previous_action": 4})
+            actions.append(agent.act(good, **arguments))
+            token = agent._stream.current
+        outcomes.append((actions, agent.tokens, int(token.step_in_episode), agent._stream.step))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_an_agent_that_reads_the_success_part_asks_for_it():
+    agent = Agent(make_policy(reward_input="sparse"), seed=0)
+    observation = {"cell": np.array([1, 2]), "speed": np.zeros(3, np.float32)}
+    agent.act(observation)
+    with pytest.raises(ObservationError, match="sparse_reward"):
+        agent.act(observation, 0.7)
+    agent.act(observation, 0.7, sparse_reward=0.0)
+    assert float(agent._stream.current.prev_reward) == 0.0
+
+
 def test_loading_a_policy_draws_no_global_numbers(tmp_path):
     policy = tiny_policy(DARKROOM)
     run = save_run(tmp_path / "run", policy, DARKROOM)

@@ -10,7 +10,9 @@ import torch
 from gymnasium import spaces
 
 from embodied_icrl.common.errors import ObservationError, UserError
+from embodied_icrl.envs.trial_env import TrialEnv
 from embodied_icrl.policy import StepBatch, TokenStream
+from tests.envs.user_envs import CELLS, Ring, sample_task
 from tests.policy.toy import make_policy
 
 ENVS = 2
@@ -113,7 +115,7 @@ def test_an_episode_begun_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("reads", "sparse", "expected"),
-    [("full", 7.0, 2.0), ("sparse", 7.0, 7.0), ("sparse", None, 2.0), ("none", 7.0, 0.0)],
+    [("full", 7.0, 2.0), ("full", None, 2.0), ("sparse", 7.0, 7.0), ("none", None, 0.0)],
 )
 def test_which_reward_is_read(reads: str, sparse: float | None, expected: float) -> None:
     stream = make_stream(reward_input=reads)
@@ -121,6 +123,91 @@ def test_which_reward_is_read(reads: str, sparse: float | None, expected: float)
     sparse_reward = None if sparse is None else np.full(ENVS, sparse, np.float32)
     token = stream.push(observation(1), [2.0, 2.0], NO, NO, torch.tensor([0, 0]), sparse_reward)
     assert token.prev_reward[:, 0].tolist() == [expected] * ENVS
+
+
+def test_a_missing_success_part_is_never_the_reward() -> None:
+    """That may be a shaped one: a hot/cold oracle that the policy is not to read."""
+    stream, reward, action = make_stream(reward_input="sparse"), [2.0, 2.0], torch.tensor([0, 0])
+    stream.start(observation(0))
+    nothing = r'environment 0 said nothing of it at step 1: give info\["sparse_reward"\] at every'
+    with pytest.raises(ObservationError, match=nothing):
+        stream.push(observation(1), reward, NO, NO, action)
+    half = np.array([1.0, np.nan], np.float32)
+    with pytest.raises(ObservationError, match="environment 1 said nothing of it at step 1"):
+        stream.push(observation(1), reward, NO, NO, action, half)
+    both, first = np.array([True, True]), np.array([True, False])
+    stream.push(observation(1), reward, first, NO, action, np.ones(ENVS, np.float32))
+    token = stream.push(observation(2), reward, NO, NO, action, half[::-1])
+    assert token.prev_reward[:, 0].tolist() == [0.0, 1.0], "an autoreset earns nothing"
+    stream.push(observation(3), reward, both, NO, action, np.ones(ENVS, np.float32))
+    token = stream.push(observation(3), reward, NO, NO, action)
+    assert token.prev_reward[:, 0].tolist() == [0.0, 0.0]
+
+
+class Forgetful(Ring):
+    """Gives the success part of its reward at successes only."""
+
+    def step(self, action: Any) -> Any:
+        *result, info = super().step(action)
+        if not info["is_success"]:
+            del info["sparse_reward"]
+        return *result, info
+
+
+@pytest.mark.parametrize("successes", [[], [0]], ids=["no key", "key of another"])
+def test_an_environment_that_gives_the_success_part_now_and_then_is_refused(
+    successes: list[int],
+) -> None:
+    env = TrialEnv(Forgetful, sample_task, ENVS, max_episode_steps=8)
+    policy = make_policy(
+        reward_input="sparse",
+        observations=env.single_observation_space,
+        actions=env.single_action_space,
+    )
+    stream = TokenStream(policy, ENVS, max_episode_steps=8)
+    stream.start(env.reset()[0])
+    for row, slot in enumerate(env._slots):
+        ring = slot.env.unwrapped
+        assert isinstance(ring, Ring)
+        ring.cell = ring.target if row in successes else (ring.target + 1) % CELLS
+    action = torch.full((ENVS,), 1)
+    *result, info = env.step(policy.to_env_action(action))
+    row = 1 if successes else 0
+    with pytest.raises(ObservationError, match=f"environment {row} said nothing"):
+        stream.push(*result, action, info.get("sparse_reward"))
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["inside", "at the end"])
+def test_what_is_refused_may_be_pushed_again(ended: bool) -> None:
+    """Whatever was wrong, the stream stands where it stood, and the token it gave is untouched."""
+    stream, other = make_stream(), make_stream()
+    ends = np.array([ended, False])
+    for each in (stream, other):
+        each.start(observation(0))
+        each.push(observation(1), [1, 2], NO, NO, torch.tensor([1, 2]))
+    before = stream.current.map(torch.clone)
+    good = (observation(2), [3, 4], ends, NO, torch.tensor([3, 4]))
+    flat = {**observation(2), "speed": np.zeros((ENVS, 2), np.float32)}
+    wrong: list[tuple[Any, ...]] = [
+        ({**observation(2), "speed": np.full((ENVS, 3), np.nan, np.float32)}, *good[1:]),
+        (flat, *good[1:]),
+        (good[0], [3, np.nan], *good[2:]),
+        (*good[:4], torch.tensor([[3, 4]] * 3)),
+    ]
+    for arguments in wrong:
+        with pytest.raises((ObservationError, RuntimeError)):
+            stream.push(*arguments)
+    for env in range(ENVS):
+        assert fields(stream.current, env) == fields(before, env)
+    for each in (stream, other):
+        each.push(*good)
+        each.push(observation(3), [5, 6], NO, NO, torch.tensor([0, 1]))
+    for env in range(ENVS):
+        assert fields(stream.current, env) == fields(other.current, env)
+    assert stream.step == other.step == 3
+    with pytest.raises(ObservationError):
+        stream.start(flat)
+    assert stream.step == 3 and fields(stream.current, 0) == fields(other.current, 0)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
