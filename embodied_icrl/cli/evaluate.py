@@ -166,6 +166,8 @@ def print_report(report: Mapping[str, Any], paths: Sequence[Path]) -> None:
             f"longer than in training: {report['trial_steps']} tokens per trial, "
             f"{report['trained_steps']} there"
         )
+    if report["privileged"]:
+        console.print("privileged: the policy reads a shaped reward, which no robot has")
     for path in paths:
         print(path)
 

@@ -78,6 +78,8 @@ class PolicyActor:
     Attributes:
         cache: keys and values of the current trials.
         token: the tokens that the last action was chosen at.
+        privileged: the policy reads a shaped reward (the environments tell its success part apart),
+            which can say how near the goal is.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class PolicyActor:
         self.stream = TokenStream(policy, env.num_envs, max_episode_steps=env.max_episode_steps)
         self.cache: KVCache = policy.new_cache(env.num_envs, capacity)
         self.token: StepBatch
+        self.privileged = False
         self._history = _History(policy, env.num_envs, capacity) if context == "shuffled" else None
         self._action: Tensor
         self._noise: TrialNoise
@@ -160,9 +163,9 @@ class PolicyActor:
         info: Mapping[str, Any],
     ) -> None:
         """Makes the next tokens of what the environments answered."""
-        self.stream.push(
-            observation, reward, terminated, truncated, self._action, info.get("sparse_reward")
-        )
+        sparse = info.get("sparse_reward")
+        self.privileged |= sparse is not None and self.policy.config.reward_input == "full"
+        self.stream.push(observation, reward, terminated, truncated, self._action, sparse)
 
 
 class _History:

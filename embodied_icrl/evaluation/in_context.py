@@ -80,7 +80,8 @@ class EvaluationResult:
 
     ``table`` holds the episodes, `summary` what the JSON file says of them. ``trained_steps`` is
     the length of the trials in training (tokens), None if it isn't known; ``labels`` are further
-    entries of the summary, such as experiment and checkpoint.
+    entries of the summary, such as experiment and checkpoint. ``privileged``: the policy read a
+    shaped reward, see `PolicyActor`.
     """
 
     config: EvaluationConfig
@@ -88,6 +89,7 @@ class EvaluationResult:
     references: References
     trained_steps: int | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
+    privileged: bool = False
 
     @property
     def longer_than_training(self) -> bool | None:
@@ -124,6 +126,7 @@ class EvaluationResult:
             "trial_steps": int(table.tokens.max()),
             "trained_steps": self.trained_steps,
             "longer_than_training": self.longer_than_training,
+            "privileged": self.privileged,
             **summarise_metrics(
                 table.metrics, table.start_step, n_demos=config.n_demos, seed=config.seed
             ),
@@ -191,7 +194,9 @@ def evaluate_in_context(
         wanted = config.references
         references = measure_references(env_config, config, progress=progress) if wanted else {}
     references = {"random": None, "oracle": None, **references}
-    return EvaluationResult(config, table, references, trained_steps, dict(labels or {}))
+    return EvaluationResult(
+        config, table, references, trained_steps, dict(labels or {}), actor.privileged
+    )
 
 
 def measure_references(

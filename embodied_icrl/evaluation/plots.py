@@ -41,7 +41,7 @@ def plot_in_context(results: Sequence[Mapping[str, Any]], path: str | Path) -> P
     Args:
         results: summaries as `EvaluationResult.summary()` returns them and the JSON files hold
             them; a key ``label`` names a curve, otherwise its context and, where the checkpoints
-            differ, its checkpoint do.
+            differ, its checkpoint do. Privileged curves say so.
         path: of the PNG.
     """
     if not results:
@@ -94,7 +94,10 @@ def _curve_styles(results: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, 
         if colour in used:
             colour = _MORE_COLOURS[(len(styles)) % len(_MORE_COLOURS)]
         used.add(colour)
-        styles.append((colour, marker, str(result.get("label") or text)))
+        text = str(result.get("label") or text)
+        if result.get("privileged"):
+            text += " (privileged: reads a shaped reward)"
+        styles.append((colour, marker, text))
     return styles
 
 

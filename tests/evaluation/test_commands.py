@@ -138,13 +138,14 @@ def test_the_table_of_many_references_loses_no_number_in_a_narrow_window(monkeyp
     names = ("random", "frontier", "frontier_map", "oracle")
     report = {
         "experiment": "a_run", "checkpoint": "step_1", "split": "test", "context": "full",
-        "metrics": {"distance_to_goal": {}}, "longer_than_training": False,
+        "metrics": {"distance_to_goal": {}}, "longer_than_training": False, "privileged": True,
         "references": {name: {"distance_to_goal": 1.23} for name in names},
         "first_third": {"distance_to_goal": third}, "last_third": {"distance_to_goal": third},
     }  # fmt: skip
     print_report(report, [])
     printed = capsys.readouterr().out
     assert "…" not in printed
+    assert "privileged: the policy reads a shaped reward" in printed
     assert "distance_to_goal" in printed
     assert printed.count("-0.123 [-0.234, -0.0123]") == 2
     assert all(name in printed for name in names)

@@ -16,6 +16,7 @@ from embodied_icrl.evaluation.in_context import (
     evaluate_in_context,
     measure_references,
 )
+from embodied_icrl.evaluation.plots import _curve_styles
 from embodied_icrl.evaluation.report import (
     combined_summary,
     default_name,
@@ -24,6 +25,7 @@ from embodied_icrl.evaluation.report import (
     summaries_to_plot,
     write_report,
 )
+from tests.envs.user_envs import ring_config
 from tests.evaluation.tiny import DARKROOM, HOUSE, ScriptedConfig, tiny_policy
 
 
@@ -62,6 +64,27 @@ def test_the_contract_of_the_json():
     assert summary["regret"]["total"]["mean"] == pytest.approx(total.mean())
     assert summary["trial_steps"] == result.table.tokens.max()
     assert summary["longer_than_training"] is bool(result.table.tokens.max() > 20)
+
+
+@pytest.mark.parametrize(
+    ("env_config", "reads", "privileged"),
+    [
+        (ring_config(observations="box"), "full", True),
+        (ring_config(observations="box"), "sparse", False),
+        (ring_config(observations="box"), "none", False),
+        (DARKROOM, "full", False),
+    ],
+    ids=["shaped", "its success part", "unread", "not shaped"],
+)
+def test_a_curve_of_a_policy_that_reads_a_shaped_reward_is_privileged(
+    env_config, reads, privileged
+):
+    policy = tiny_policy(env_config, reward_input=reads)
+    result = evaluate_in_context(policy, env_config, config(n_trials=1, references=False))
+    summary = result.summary()
+    assert summary["privileged"] is privileged
+    (style,) = _curve_styles([summary])
+    assert ("privileged" in style[2]) == privileged
 
 
 def test_an_environment_without_oracle():
