@@ -50,6 +50,16 @@ def test_your_environment(tmp_path: Path) -> None:
     assert report["references"]["oracle"]["return"] == 1.0
 
 
+@pytest.mark.timeout(400)  # the checks start processes
+def test_the_reward_of_ones_own_is_accepted() -> None:
+    from embodied_icrl.manipulation.planar_reach import PlanarReach
+    from embodied_icrl.reward_search.checks import check_reward
+
+    source = files_of("reward_search.md")["my_reward.py"]
+    report = check_reward(source, PlanarReach(), components="sum")
+    assert report.accepted, report.findings
+
+
 def test_every_metric_that_training_writes_is_explained(tmp_path: Path) -> None:
     from embodied_icrl.training.trainer import EPISODE_METRICS
     from tests.training.tiny import tiny_trainer
