@@ -6,7 +6,7 @@
     python benchmarks/reward_tables.py --render      # the tables only, from the files of results
 
 A row is finished once its result file exists; a search that was stopped goes on. A search that
-fails is a row that says so. Rows without a result are shown as missing.
+fails is a row that says so. Searches without a result are named below the table.
 """
 
 from __future__ import annotations
@@ -150,10 +150,18 @@ def search_table() -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for task in TASKS:
-        for seed in sorted({0, 1, 2} | made_seeds(task)):
+        for seed in sorted(made_seeds(task)):
             baselines = finals(read(task, RACING[0], seed))
             for racing in RACING:
-                lines.append(line(task, seed, racing, read(task, racing, seed), baselines))
+                if row := read(task, racing, seed):
+                    lines.append(line(task, seed, racing, row, baselines))
+    missing = []
+    for task in TASKS:
+        for racing in RACING:
+            if seeds := [str(seed) for seed in (0, 1, 2) if not read(task, racing, seed)]:
+                missing.append(f"`{task}` {racing} {', '.join(seeds)}")
+    if missing:
+        lines += ["", f"Not searched yet (task, racing, seeds): {'; '.join(missing)}."]
     return "\n".join(lines)
 
 
@@ -177,8 +185,8 @@ def line(
     task: str, seed: int, racing: str, row: dict[str, Any], baselines: dict[str, dict[str, Any]]
 ) -> str:
     start = f"| {task} | {seed} | {racing} |"
-    if not row or "error" in row:
-        return f"{start} {'failed' if row else 'missing'} |" + " |" * 4
+    if "error" in row:
+        return f"{start} failed |" + " |" * 4
     best = finals(row)[row["best"]]
     human = baselines.get("human", {})
     share = f"{best['fitness'] / human['fitness']:.2f}" if human.get("fitness") else ""

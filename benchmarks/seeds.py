@@ -5,7 +5,8 @@
     python benchmarks/seeds.py --render            # the table only, from benchmarks/results/seeds/
 
 A row is finished once its result file exists; a training that was stopped goes on from its
-checkpoint. A seed that fails is a row that says so. Rows without a result are shown as missing.
+checkpoint. A seed that fails is a row that says so. Seeds without a result are named below the
+table.
 """
 
 from __future__ import annotations
@@ -122,11 +123,16 @@ def table() -> str:
         "random | memory cleared: episode 1, last third | success, last third |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
+    missing = []
     for experiment in EXPERIMENTS:
-        for seed in sorted({0, 1, 2} | made_seeds(experiment)):
-            path = RESULTS / f"{experiment}_seed{seed}.json"
-            row = json.loads(path.read_text()) if path.exists() else {}
+        made = made_seeds(experiment)
+        for seed in sorted(made):
+            row = json.loads((RESULTS / f"{experiment}_seed{seed}.json").read_text())
             lines.append(line(experiment, seed, row))
+        if rest := sorted({0, 1, 2} - made):
+            missing.append(f"`{experiment}` {', '.join(map(str, rest))}")
+    if missing:
+        lines += ["", f"Seeds not trained yet: {'; '.join(missing)}."]
     return "\n".join(lines)
 
 
@@ -136,9 +142,8 @@ def made_seeds(experiment: str) -> set[int]:
 
 
 def line(experiment: str, seed: int, row: dict[str, Any]) -> str:
-    if not row or "error" in row:
-        state = "failed" if row else "missing"
-        return f"| {experiment} | {seed} | {state} |" + " |" * 7
+    if "error" in row:
+        return f"| {experiment} | {seed} | failed |" + " |" * 7
     name = METRIC[experiment]
     full, cleared = row["full"], row["cleared"]
     first, last = ends(full["metrics"][name]["mean"])

@@ -63,7 +63,8 @@ def test_missing_failed_and_finished_rows_are_told_apart(
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     rows = {tuple(line.split(" | ")[:2]): line for line in text.splitlines() if "|" in line}
     assert "| 3.0M | 2 | 2.0 return | 9.0 |" in rows["| demo", "0"]
-    assert "failed" in rows["| demo", "1"] and "missing" in rows["| demo", "2"]
+    assert "failed" in rows["| demo", "1"] and ("| demo", "2") not in rows
+    assert "\n\nSeeds not trained yet: `demo` 2; `grid_house` 0, 1, 2; " in text
     # Finished rows are not made again, failed ones are.
     calls.clear()
     for seed in (0, 1):
