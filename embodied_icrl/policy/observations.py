@@ -42,11 +42,12 @@ class Observation(nn.Module, ABC):
                 f"observation {self.key!r} has shape {raw.shape}, its space says "
                 f"[environments, {', '.join(map(str, self.space_shape))}]"
             )
-        return self.store(raw, device)
+        # Torch takes no views that run backwards, such as BGR pictures turned to RGB.
+        return self.store(np.ascontiguousarray(raw), device)
 
     @abstractmethod
     def store(self, raw: np.ndarray, device: torch.device) -> Tensor:
-        """`prepare` after the shape has been checked."""
+        """`prepare` after the shape has been checked; `raw` is contiguous."""
 
     def first_bad(self, array: Any) -> int | None:
         """The first environment whose value can't be used, or None."""

@@ -55,6 +55,23 @@ def test_every_kind_of_space_at_once() -> None:
     assert_steps_equal_forward(policy)
 
 
+def backwards(array: np.ndarray) -> np.ndarray:
+    """The same values as a view that runs backwards along its last axis."""
+    return array[..., ::-1].copy()[..., ::-1]
+
+
+def test_arrays_that_run_backwards() -> None:
+    """A BGR picture turned to RGB is one: `bgr[..., ::-1]`."""
+    policy = make_policy(observations=EVERYTHING)
+    obs = sample(EVERYTHING, 2)
+    turned = {key: backwards(value) for key, value in obs.items()}
+    assert turned["camera"].strides[-1] == -1
+    policy.check(turned, 0)
+    expected = policy.prepare(obs)
+    for key, value in policy.prepare(turned).items():
+        assert torch.equal(value, expected[key]), key
+
+
 @pytest.mark.parametrize("key", EVERYTHING.spaces)
 def test_every_key_reaches_the_policy(key: str) -> None:
     policy = make_policy(observations=EVERYTHING)
@@ -270,7 +287,7 @@ def test_frozen_features_are_computed_once_and_stored(weights: Path, store_as: s
     assert policy.stored_spec() == {"camera": ((6,), dtype)}
     obs = sample(CAMERA, 3)
     user_encoders.Backbone.calls = 0
-    stored = policy.prepare(obs)
+    stored = policy.prepare({"camera": backwards(obs["camera"])})
     assert user_encoders.Backbone.calls == 2, "three images, two at a time"
     torch.manual_seed(3)
     expected = user_encoders.Backbone()(torch.tensor(obs["camera"])).flatten(1)
