@@ -69,7 +69,7 @@ def _path(
     trial: int,
     env: str,
 ) -> Path:
-    """The MP4 of a trial."""
+    """The MP4 of a trial: other settings have another name."""
     if command.output is not None:
         path = Path(command.output)
         several = command.n_trials > 1
@@ -77,7 +77,10 @@ def _path(
     parts = [trained.checkpoint if trained else "", config.split, f"trial_{trial}"]
     parts += [config.agent if config.agent != "policy" else ""]
     parts += [config.context if config.context != "full" else ""]
+    parts += [f"{command.n_episodes}_episodes" if command.n_episodes is not None else ""]
     parts += [f"{config.n_demos}_demos" if config.n_demos else ""]
+    parts += ["deterministic" if config.deterministic else ""]
+    parts += [f"seed_{config.seed}" if config.seed else ""]
     parts += ["attention" if config.attention else "", env]
     folder = output_folder(trained.run, "videos") if trained else Path.cwd()
     return folder / f"{'-'.join(part for part in parts if part)}.mp4"

@@ -98,8 +98,13 @@ def output_folder(run: Path, name: str) -> Path:
 def default_name(
     checkpoint: str, config: EvaluationConfig, *, everything: bool = False, extra: str = ""
 ) -> str:
-    """A file name without suffix that tells evaluations with other settings apart."""
+    """A file name without suffix that tells evaluations with other settings apart.
+
+    What is at its default isn't named; how many environments run side by side changes no result.
+    """
     parts = [checkpoint, config.split, "all" if everything else config.context]
+    if config.n_trials != EvaluationConfig.n_trials:
+        parts.append(f"{config.n_trials}_trials")
     if config.n_episodes is not None:
         parts.append(f"{config.n_episodes}_episodes")
     if config.n_steps is not None:
@@ -110,6 +115,10 @@ def default_name(
         parts.append("deterministic")
     if config.seed:
         parts.append(f"seed_{config.seed}")
+    if not config.references:
+        parts.append("no_references")
+    elif config.reference_trials is not None:
+        parts.append(f"{config.reference_trials}_reference_trials")
     if extra:
         parts.append(extra)
     return "-".join(parts)

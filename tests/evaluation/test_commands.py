@@ -52,7 +52,7 @@ def test_the_yaml_lists_every_key_with_its_default(name, classes):
 def test_a_report_goes_into_the_run(run, capsys):
     evaluate(f"run={run}")
     folder = run / "evaluation"
-    name = "step_7-test-full"
+    name = "step_7-test-full-5_trials"
     assert sorted(p.name for p in folder.iterdir()) == [
         f"{name}.{e}" for e in ("csv", "json", "png")
     ]
@@ -79,7 +79,7 @@ def test_a_changed_environment_and_longer_trials(run, tmp_path, monkeypatch, cap
     monkeypatch.setattr("os.access", lambda path, mode: False)
     evaluate(f"run={run}", "++env.horizon=5", "n_steps=60", "checkpoint=7")
     (path,) = tmp_path.glob("*.json")
-    assert path.name == "step_7-test-full-60_steps-horizon_5.json"
+    assert path.name == "step_7-test-full-5_trials-60_steps-horizon_5.json"
     report = json.loads(path.read_text())
     assert max(report["metrics"]["length"]["mean"]) <= 5
     assert report["longer_than_training"] is True
@@ -115,7 +115,7 @@ def test_without_a_run():
 def test_videos_of_a_run(run, capsys):
     video(f"run={run}", "n_trials=2", "trial=1", "attention=true", "n_episodes=1", "pause=0")
     printed = capsys.readouterr().out.split()
-    names = [f"step_7-test-trial_{i}-attention.mp4" for i in (1, 2)]
+    names = [f"step_7-test-trial_{i}-1_episodes-attention.mp4" for i in (1, 2)]
     assert printed == [str(run / "videos" / name) for name in names]
     for path in printed:
         assert len(decode(path)[3]) > 1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -275,6 +275,27 @@ def test_file_names_tell_settings_apart():
     changed = EvaluationConfig(n_episodes=30, n_demos=2, deterministic=True, seed=4)
     name = default_name("step_5", changed, everything=True, extra="n_rooms_4")
     assert name == "step_5-test-all-30_episodes-2_demos-deterministic-seed_4-n_rooms_4"
+    few = EvaluationConfig(n_trials=5, references=False)
+    assert default_name("step_5", few) == "step_5-test-full-5_trials-no_references"
+    rough = EvaluationConfig(reference_trials=20)
+    assert default_name("step_5", rough) == "step_5-test-full-20_reference_trials"
+
+
+SAME_RESULTS = {"num_envs": 1, "workers": 2}
+
+
+def test_every_setting_that_changes_a_report_changes_its_name():
+    """Whoever adds a setting must say which it is."""
+    others = {
+        "split": "train", "n_trials": 5, "n_episodes": 3, "n_steps": 40, "context": "cleared",
+        "n_demos": 1, "deterministic": True, "seed": 3, "references": False,
+        "reference_trials": 7, **SAME_RESULTS,
+    }  # fmt: skip
+    assert {field.name for field in fields(EvaluationConfig)} == others.keys()
+    default = EvaluationConfig()
+    for key, value in others.items():
+        changed = default_name("step_5", replace(default, **{key: value}))
+        assert (changed == "step_5-test-full") == (key in SAME_RESULTS), key
 
 
 def test_a_read_only_run_gets_its_report_in_the_current_folder(tmp_path, monkeypatch):
