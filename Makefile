@@ -24,6 +24,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## make .venv with the locked releases and this checkout in it
+	@echo "Installed. In this shell:  . $(BIN)/activate  and then  embodied-icrl --help"
 
 $(STAMP): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -36,7 +37,7 @@ endif
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: install ## train, evaluate and film an agent that learns in context (20 minutes on 2 cores)
+demo: $(STAMP) ## train, evaluate and film an agent that learns in context (20 minutes on 2 cores)
 	$(BIN)/embodied-icrl train experiment=demo run=$(RUN) resume=auto
 	$(BIN)/embodied-icrl evaluate run=$(RUN) context=all
 	$(BIN)/embodied-icrl video run=$(RUN) n_trials=2 attention=true
@@ -44,19 +45,21 @@ demo: install ## train, evaluate and film an agent that learns in context (20 mi
 	@echo
 	@echo "The curve, episode by episode, and the videos:"
 	@find $(RUN)/evaluation $(RUN)/figures $(RUN)/videos -name '*.png' -o -name '*.mp4' | sort
+	@echo
+	@echo "To go on in this shell:  . $(BIN)/activate  and then  embodied-icrl --help"
 
-test: install ## run the tests, the slow ones left out
+test: $(STAMP) ## run the tests, the slow ones left out
 	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
-test-slow: install ## run the slow tests
+test-slow: $(STAMP) ## run the slow tests
 	$(BIN)/python -m pytest -m slow
 
-lint: install ## check style and types
+lint: $(STAMP) ## check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: install ## put the code into its one format
+format: $(STAMP) ## put the code into its one format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from embodied_icrl.common.errors import MissingDependencyError
 from embodied_icrl.common.paths import config_dir
@@ -58,6 +59,23 @@ def test_the_reward_of_ones_own_is_accepted() -> None:
     source = files_of("reward_search.md")["my_reward.py"]
     report = check_reward(source, PlanarReach(), components="sum")
     assert report.accepted, report.findings
+
+
+def test_the_readme_in_python(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The agent's loop learns in context, in any folder; the attention takes what it says."""
+    monkeypatch.chdir(tmp_path)
+    text = (DOCS.parent / "README.md").read_text()
+    loop, attention = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    printed: list[str] = []
+    exec(loop, {"print": printed.append})
+    returns = [float(line.rpartition(" ")[2]) for line in printed]
+    assert len(returns) == 10 and returns[0] < 5 and min(returns[-3:]) > 8, returns
+
+    q, k = torch.randn(2, 4, 3, 8), torch.randn(2, 4, 7, 8)
+    sink = torch.zeros(4, 8)
+    names = {"q": q, "k": k, "v": k, "sink_k": sink, "sink_v": sink, "past_tokens": 4}
+    exec(attention, names)
+    assert names["out"].shape == q.shape
 
 
 def test_every_metric_that_training_writes_is_explained(tmp_path: Path) -> None:
