@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, get_args
 
@@ -28,7 +29,9 @@ from embodied_icrl.manipulation.task_env import TaskEnv
 from embodied_icrl.reward_search.actor import Actor, WeightsError, load_actor
 from embodied_icrl.reward_search.findings import printable
 from embodied_icrl.reward_search.records import FitnessPoint, LimitKind, Phase
-from embodied_icrl.reward_search.sandbox import Layers, Limits, run_sandboxed
+from embodied_icrl.reward_search.sandbox import Layers, Limits, run_sandboxed, tells_of_memory
+
+NOT_BUILT = "the machine can't build the task"  # a reason that says nothing of a candidate
 
 
 def evaluate_weights(
@@ -84,7 +87,9 @@ def evaluate_weights(
         FitnessPoint(step, mean, success, episodes[step])
         for step, (mean, success) in zip(steps, outcome.result["points"])
     )
-    return points, outcome.result["reason"], True, None
+    reason, by_machine = outcome.result["reason"], outcome.result["by_machine"]
+    limit: LimitKind | None = "memory" if by_machine and tells_of_memory(reason) else None
+    return points, reason, not by_machine, limit
 
 
 def task_readable(task_paths: Sequence[str]) -> list[str]:
@@ -103,12 +108,41 @@ def prepare_simulators(task_paths: Sequence[str]) -> None:
     sys.modules.setdefault("glfw", ModuleType("glfw"))
 
 
+class TaskNotBuilt(Exception):
+    """The task fails before a candidate has a part in it; the message is one line."""
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """For all that makes a task and its simulators, whose files and packages may be missing here.
+
+    Raises:
+        TaskNotBuilt: something within raised. Of memory alone a limit is to blame.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise
+    except Exception as error:
+        message = printable(f"{NOT_BUILT}: {type(error).__name__}: {error}")
+        raise TaskNotBuilt(message) from error
+
+
 def evaluate(payload: Mapping[str, Any]) -> dict[str, Any]:
-    """`evaluate_weights`, inside the child: means of fitness and success, and the reason."""
+    """`evaluate_weights`, inside the child.
+
+    Returns:
+        `points`, means of fitness and success; `reason`, as there; and `by_machine`: whether the
+        policies had no part in it.
+    """
     prepare_simulators(payload["task_paths"])
     base: Any = Task
-    task: Task = build(payload["task"], base, "task")
-    env = TaskEnv(task)
+    try:
+        with building():
+            task: Task = build(payload["task"], base, "task")
+            env = TaskEnv(task)
+    except TaskNotBuilt as error:
+        return {"points": [], "reason": str(error), "by_machine": True}
     points = []
     for path, episodes in zip(payload["weights"], payload["episodes"], strict=True):
         try:
@@ -121,8 +155,9 @@ def evaluate(payload: Mapping[str, Any]) -> dict[str, Any]:
             )
             points.append(measure(actor, env, episodes, payload["phase"]))
         except WeightsError as error:
-            return {"points": points, "reason": printable(str(error), 200)}
-    return {"points": points, "reason": None}
+            reason = printable(str(error), 200)
+            return {"points": points, "reason": reason, "by_machine": False}
+    return {"points": points, "reason": None, "by_machine": False}
 
 
 def measure(actor: Actor, env: TaskEnv, episodes: int, phase: Phase) -> tuple[float, float]:

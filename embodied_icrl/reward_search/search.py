@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.reward_search.evaluation_child import NOT_BUILT
 from embodied_icrl.reward_search.extract import NoCode, read_reward
 from embodied_icrl.reward_search.prompt import PromptConfig, build_messages
 from embodied_icrl.reward_search.proposers.recorded import RecordedProposer
@@ -191,7 +192,14 @@ class Search:
                 entry.remove_states()
         now = [self.candidates[candidate.id] for candidate in written.candidates]
         self._choose([candidate.id for candidate in now])
-        useless = [candidate for candidate in now if candidate.status in ("refused", "failed")]
+        failed = [candidate for candidate in now if candidate.status in ("refused", "failed")]
+        unlucky = [c for c in failed if c.status == "failed" and NOT_BUILT in (c.reason or "")]
+        if unlucky:
+            self.progress.notice(
+                f"iteration {iteration}: {len(unlucky)} of {len(now)} rewards failed by no fault "
+                f"of theirs, and the next run tries them again: {unlucky[0].reason}"
+            )
+        useless = [candidate for candidate in failed if candidate not in unlucky]
         if now and len(useless) == len(now):
             self.progress.say(
                 f"iteration {iteration}: none of {len(now)} rewards could be trained; "

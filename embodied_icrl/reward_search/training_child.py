@@ -40,7 +40,11 @@ from embodied_icrl.reward_search.algorithms import (
     completed,
     policy_arguments,
 )
-from embodied_icrl.reward_search.evaluation_child import prepare_simulators
+from embodied_icrl.reward_search.evaluation_child import (
+    TaskNotBuilt,
+    building,
+    prepare_simulators,
+)
 from embodied_icrl.reward_search.findings import printable
 from embodied_icrl.reward_search.loading import load_reward
 from embodied_icrl.reward_search.training_env import MeteredReward, RewardFailure, RewardVecEnv
@@ -71,6 +75,8 @@ def train(payload: Mapping[str, Any]) -> dict[str, Any]:
         _train(payload)
     except RewardFailure as failure:
         return {"reason": printable(str(failure)), "by_machine": failure.by_clock}
+    except TaskNotBuilt as error:
+        return {"reason": str(error), "by_machine": True}
     except OSError as error:  # the task's files, the state, the disk: none of them the reward's
         reason = printable(f"training: {type(error).__name__}: {error}", 200)
         limit = {"limit": "file"} if error.errno == errno.EFBIG else {}
@@ -88,7 +94,8 @@ def build_task(payload: Mapping[str, Any]) -> Task:
 
 
 def _train(payload: Mapping[str, Any]) -> None:
-    task = build_task(payload)
+    with building():
+        task = build_task(payload)
     algorithm, n_envs = payload["algorithm"], payload["n_envs"]
     shape = actor_shape(algorithm, payload["hyperparameters"])
     try:
@@ -97,7 +104,8 @@ def _train(payload: Mapping[str, Any]) -> None:
         message = printable(f"{type(error).__name__} while it was loaded: {error}", 200)
         raise RewardFailure(message) from None
     reward = MeteredReward(function)
-    env = RewardVecEnv(task, reward, n_envs)
+    with building():
+        env = RewardVecEnv(task, reward, n_envs)
     model = _new_model(algorithm, payload["hyperparameters"], env, shape, payload["seed"])
     step, work = payload["first_step"], Path(payload["work"])
     if payload["before"] is not None:

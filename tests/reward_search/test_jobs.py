@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from embodied_icrl.common.errors import ConfigError, RunError
+from embodied_icrl.reward_search.evaluation_child import NOT_BUILT
 from embodied_icrl.reward_search.job_files import job_hash, new_folders, plain, write_result
 from embodied_icrl.reward_search.jobs import (
     Stopped,
@@ -297,6 +298,36 @@ def test_a_training_that_was_killed_from_outside_is_run_again(tmp_path, monkeypa
     assert not result.deterministic and result.limit is None
     assert finished(job) is None
     assert run_job(job, LIMITS).status == "done"
+
+
+BROKEN_TASK = """
+import sys
+from dataclasses import dataclass
+from embodied_icrl.manipulation.planar_reach import PlanarReach
+
+@dataclass(frozen=True)
+class Broken(PlanarReach):
+    def make_env(self):
+        if "embodied_icrl.reward_search.training_child" not in sys.modules:
+            import nowhere
+        return super().make_env()
+"""
+
+
+def test_a_task_that_the_machine_can_not_build_fails_no_reward_for_good(tmp_path):
+    """Its training ends well; its evaluation lacks a package."""
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "broken_task.py").write_text(BROKEN_TASK)
+    job = small_job(
+        tmp_path / "a",
+        task={"_target_": "broken_task.Broken", "horizon": 20},
+        task_paths=(str(tmp_path / "tasks"),),
+    )
+    result = run_job(job, LIMITS)
+    assert result.reason == f"{NOT_BUILT}: ModuleNotFoundError: No module named 'nowhere'"
+    assert (result.status, result.deterministic, result.limit) == ("failed", False, None)
+    assert result.fitness == ()
+    assert finished(job) is None
 
 
 # What follows starts no child process.

@@ -13,6 +13,8 @@ import pytest
 
 from embodied_icrl.common.errors import ConfigError, RunError
 from embodied_icrl.reward_search.accounting import BudgetSpent
+from embodied_icrl.reward_search.evaluation_child import NOT_BUILT
+from embodied_icrl.reward_search.records import Job, JobResult
 from embodied_icrl.reward_search.store import read_search
 from tests.reward_search import small_search
 from tests.reward_search.small_search import FakeProposer, answer, config, mixed, reward, search
@@ -97,6 +99,32 @@ def test_when_all_fail_the_next_question_says_why(tmp_path, capsys):
     assert "none of 3 rewards could be trained" in capsys.readouterr().err
     assert "the reward is nan at step 3" in proposer.requests[1].messages[-1]["content"]
     assert outcome.best is not None and outcome.best.id == "i2_s00"
+    assert rows(tmp_path)["i1_s00"]["status"] == "failed"
+
+
+def test_a_machine_that_can_not_build_the_task_teaches_the_writer_nothing(
+    tmp_path, capsys, monkeypatch
+):
+    honest = small_search.fake_result
+
+    def missing(job: Job) -> JobResult:
+        if "unlucky" not in job.source:
+            return honest(job)
+        return JobResult("failed", f"{NOT_BUILT}: no module 'lab'", deterministic=False)
+
+    monkeypatch.setattr(small_search, "fake_result", missing)
+
+    def text(i: int, s: int, attempt: int) -> str | None:
+        return answer(["unlucky", "broken", "good 0.5"][s] if i == 1 else "good 0.5")
+
+    proposer = FakeProposer(text, tmp_path / "paid.log")
+    search(config(tmp_path), mixed, proposer=proposer)
+    asked = proposer.requests[1].messages[-1]["content"]
+    assert "the reward is nan at step 3" in asked and "lab" not in asked
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        "iteration 1: 1 of 3 rewards failed by no fault of theirs, and the next run tries them "
+        f"again: {NOT_BUILT}: no module 'lab'"
+    ]
     assert rows(tmp_path)["i1_s00"]["status"] == "failed"
 
 

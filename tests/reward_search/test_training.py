@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import time
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ import torch  # before the module under test, which would leave its compiler out
 from safetensors.numpy import load_file
 
 from embodied_icrl.common.errors import ConfigError
-from embodied_icrl.reward_search import training_child
+from embodied_icrl.reward_search import evaluation_child, training_child
 from embodied_icrl.reward_search.algorithms import (
     _OURS,
     KEYS,
@@ -25,8 +26,10 @@ from embodied_icrl.reward_search.algorithms import (
     rollout_steps,
     steps_done,
 )
+from embodied_icrl.reward_search.evaluation_child import NOT_BUILT
 from embodied_icrl.reward_search.job_files import plain
 from embodied_icrl.reward_search.records import Job
+from embodied_icrl.reward_search.sandbox import Limits, Outcome
 from embodied_icrl.reward_search.training_child import train
 from embodied_icrl.reward_search.training_env import MeteredReward, RewardFailure, RewardVecEnv
 from embodied_icrl.reward_search.training_report import REPORT_FILE, STATE_FILE, weights_name
@@ -158,6 +161,65 @@ def test_a_state_that_is_not_there_is_not_the_rewards_fault(tmp_path):
     result = train({**plain(job), "work": job.folder, "before": str(tmp_path / "nothing")})
     assert "FileNotFoundError" in result["reason"]
     assert result["by_machine"] is True and "limit" not in result
+
+
+BROKEN_TASK = """
+from dataclasses import dataclass
+from embodied_icrl.common.errors import require
+from embodied_icrl.manipulation.planar_reach import PlanarReach
+
+@dataclass(frozen=True)
+class Broken(PlanarReach):
+    def make_env(self):
+        {failure}
+"""
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (None, "ConfigError: task._target_: cannot import 'broken_"),
+        ("require('nowhere', 'get it')", "MissingDependencyError: nowhere is not installed"),
+        ("import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("open('/nowhere')", "FileNotFoundError: "),
+    ],
+    ids=["module", "package", "import", "file"],
+)
+def test_what_a_machine_lacks_of_a_task_is_not_the_rewards_fault(
+    tmp_path, monkeypatch, failure, told
+):
+    name = f"broken_{zlib.crc32(told.encode())}"  # what is imported once stays
+    if failure is not None:
+        (tmp_path / f"{name}.py").write_text(BROKEN_TASK.format(failure=failure))
+    monkeypatch.syspath_prepend(tmp_path)
+    job = small_job(tmp_path / "a", task={"_target_": f"{name}.Broken", "horizon": 20})
+    Path(job.folder).mkdir()
+    payload = {**plain(job), "work": job.folder, "before": None}
+    result = train(payload)
+    assert result["reason"].startswith(f"{NOT_BUILT}: {told}")
+    assert result["by_machine"] is True
+    monkeypatch.setattr(evaluation_child, "prepare_simulators", lambda task_paths: None)
+    evaluated = evaluation_child.evaluate({**payload, "weights": []})
+    assert evaluated == {"points": [], **result}
+
+
+def test_memory_that_a_task_does_not_get_is_named_as_that(monkeypatch):
+    with pytest.raises(MemoryError), evaluation_child.building():
+        bytearray(10**15)
+    told = {"points": [], "reason": f"{NOT_BUILT}: ConfigError: MemoryError", "by_machine": True}
+    outcome = Outcome(told, None, True, 1.0)
+    monkeypatch.setattr(evaluation_child, "run_sandboxed", lambda *args, **options: outcome)
+    job = small_job("/nowhere")
+    _, reason, _, limit = evaluation_child.evaluate_weights(
+        {},
+        task=job.task,
+        algorithm=job.algorithm,
+        hyperparameters=job.hyperparameters,
+        episodes={},
+        phase="search",
+        limits=Limits(),
+    )
+    assert (reason, limit) == (told["reason"], "memory")
 
 
 def test_a_state_that_a_limit_cuts_off_names_the_limit(tmp_path):
