@@ -228,7 +228,10 @@ def test_autocast() -> None:
     q, k, v = (tensor.float() for tensor in (inputs.q, inputs.k, inputs.v))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         out = sink_attention(q, k, v, inputs.sink_k, inputs.sink_v, query_start=4)
+        exact = sink_attention(q, k, v, inputs.sink_k, inputs.sink_v, query_start=4, backend="math")
     assert (out.double() - equation(inputs, 4, None, None)).abs().max() < 5e-2
+    assert exact.dtype == torch.float32
+    assert (exact.double() - equation(inputs, 4, None, None)).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("span", ["short episodes", "one long episode", "window", "past"])
