@@ -1,7 +1,8 @@
 """The directory of a search: everything that must not be done twice, each file whole or absent.
 
 config.yaml                 every key of the configuration, defaults filled
-transcript.jsonl            every question and answer, see `embodied_icrl.reward_search.transcript`
+transcript.jsonl            every answer, see `embodied_icrl.reward_search.transcript`
+prompts/                    every question, see `embodied_icrl.reward_search.prompt_files`
 accounting.json             tokens and money spent
 task.json                   hashes of the files that the task is made of
 iterations.json             the iterations begun, with a person's words for each

@@ -352,9 +352,9 @@ def test_the_key_is_in_no_file_no_message_and_no_log(tmp_path, caplog):
                 proposer.propose(Request(3, (0,), 0, MESSAGES))
             raised += [str(caught.value), repr(caught.value.__cause__)]
     assert "[key]" in shown[0] and "[key]" in shown[1]
-    files = [path.read_text() for path in tmp_path.iterdir()]
+    files = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
     text = "".join([*shown, *files, *raised, caplog.text])
-    assert len(files) == 2 and KEY not in text
+    assert len(files) == 5 and KEY not in text
 
 
 JSON = st.recursive(

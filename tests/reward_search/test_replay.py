@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from embodied_icrl.common.config import build
 from embodied_icrl.common.errors import ConfigError, UserError
 from embodied_icrl.manipulation.planar_reach import PlanarReach
 from embodied_icrl.reward_search.accounting import BudgetSpent
+from embodied_icrl.reward_search.prompt_files import prompt_file
 from embodied_icrl.reward_search.proposers.openai import OpenAIConfig
 from embodied_icrl.reward_search.proposers.recorded import open_proposer
 from embodied_icrl.reward_search.proposers.replay import ReplayConfig, ReplayError
@@ -90,11 +92,26 @@ def test_a_missing_answer_is_named(tmp_path, recorded):
 
 def test_another_prompt_warns_or_is_an_error(tmp_path, recorded):
     other = replace(REQUEST, messages=({"role": "user", "content": "else"},))
-    with pytest.raises(ReplayError, match=r"sample 0, attempt 0 answered another prompt; strict"):
+    then, now = prompt_file(recorded, REQUEST), prompt_file(Path(), other)
+    assert then.exists()
+    with pytest.raises(
+        ReplayError, match=r"sample 0, attempt 0 answered another prompt; strict"
+    ) as (refused):
         replay(tmp_path, recorded, strict=True).propose(other)
-    with pytest.warns(UserWarning, match="answered another prompt"):
+    assert f"compare {then} with this search's {now}" in str(refused.value)
+    with pytest.warns(UserWarning, match="answered another prompt") as told:
         answers = replay(tmp_path, recorded).propose(other)
     assert len(answers) == 3 and all(a.text for a in answers)
+    assert f"compare {then} with this search's {now}" in str(told[0].message)
+    assert "else" in (tmp_path / "second" / now).read_text()
+
+
+def test_a_transcript_that_was_moved_has_no_prompts(tmp_path, recorded):
+    moved = tmp_path / "elsewhere.jsonl"
+    moved.write_bytes((recorded / "transcript.jsonl").read_bytes())
+    other = replace(REQUEST, messages=({"role": "user", "content": "else"},))
+    with pytest.warns(UserWarning, match="that prompt was not kept"):
+        replay(tmp_path, moved).propose(other)
 
 
 def test_no_transcript_is_a_clear_error(tmp_path):

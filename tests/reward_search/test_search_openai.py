@@ -28,8 +28,8 @@ KEY = "sk-very-secret-0123456789"
 
 
 def writer(handler: BaseHTTPRequestHandler, body: Any) -> None:
-    """A model of mixed talent: the second of its answers has no code."""
-    texts = [answer(f"good 0.{i + 1}") for i in range(body.get("n", 1))]
+    """A model of mixed talent: the second of its answers has no code, the others repeat the key."""
+    texts = [answer(f"good 0.{i + 1} {KEY}") for i in range(body.get("n", 1))]
     texts[1:2] = ["I would rather write a poem."] if len(texts) > 1 else []
     send(handler, 200, json.dumps(completion(texts)).encode())
 
@@ -70,6 +70,8 @@ def test_answers_are_paid_once_and_the_key_stays_out_of_the_directory(
     spent = json.loads((tmp_path / "accounting.json").read_text())
     assert spent["cost"] > 0 and spent["completion_tokens"] >= 20 * 4
     assert "rather write a poem" in (tmp_path / "transcript.jsonl").read_text()
+    prompts = [path.read_text() for path in sorted(tmp_path.glob("prompts/i2_a0_*.md"))]
+    assert len(prompts) == 1 and "good 0.3 [key]" in prompts[0]
     for path in tmp_path.rglob("*"):
         assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
 

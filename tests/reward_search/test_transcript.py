@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from embodied_icrl.common.errors import UserError
 from embodied_icrl.manipulation.planar_reach import PlanarReach
 from embodied_icrl.reward_search.accounting import BudgetSpent
+from embodied_icrl.reward_search.prompt_files import prompt_file
 from embodied_icrl.reward_search.proposers.recorded import open_proposer
 from embodied_icrl.reward_search.proposers.terms import TermsConfig
 from embodied_icrl.reward_search.records import Answer, Request, Usage
@@ -185,9 +186,59 @@ def test_a_paid_answer_to_another_prompt_is_used_with_a_warning(tmp_path):
     second = Counting()
     again = open_proposer(second, TASK, seed=0, folder=tmp_path)
     other = replace(REQUEST, messages=({"role": "user", "content": "other"},))
-    with pytest.warns(UserWarning, match="sample 0, attempt 0 and 2 more answered another"):
+    then, now = (prompt_file(tmp_path, request) for request in (REQUEST, other))
+    with pytest.warns(UserWarning, match="sample 0, attempt 0 and 2 more answered another") as told:
         assert again.propose(other)[0].text == "text 0"
     assert second.asked == []
+    assert str(told[0].message).endswith(f"(compare {then} with this search's {now})")
+    assert "write" in then.read_text() and "other" in now.read_text()
+    then.unlink()  # as in a run of an earlier version
+    with pytest.warns(UserWarning, match=f"that prompt was not kept, this search's is {now}"):
+        again.propose(other)
+
+
+def test_every_prompt_is_on_disk_before_it_is_asked_and_stays_as_it_is(tmp_path):
+    class Watching(Counting):
+        def propose(self, request):
+            (path,) = tmp_path.glob(f"prompts/i{request.iteration}_a{request.attempt}_*.md")
+            self.seen = path.read_text()
+            yield from super().propose(request)
+
+    messages = (
+        {"role": "system", "content": "the rules"},
+        {"role": "user", "content": "line 1\n\ud800 line 2"},
+    )
+    request = replace(REQUEST, iteration=2, attempt=1, messages=messages)
+    first = Watching()
+    open_proposer(first, TASK, seed=0, folder=tmp_path).propose(request)
+    text = "## system\n\nthe rules\n\n## user\n\nline 1\n? line 2\n"
+    assert first.seen.endswith(text) and request_hash(request) in first.seen.splitlines()[0]
+    path = prompt_file(tmp_path, request)
+    assert path.name == f"i2_a1_{request_hash(request)}.md" and path.read_text() == first.seen
+    before = path.stat()
+    again = replace(request, samples=(0, 1, 2, 3))
+    open_proposer(Watching(), TASK, seed=0, folder=tmp_path).propose(again)
+    assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_disk_that_takes_no_prompt_lets_nothing_be_asked(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    proposer = Counting()
+    with pytest.raises(OSError, match="No space left"):
+        open_proposer(proposer, TASK, seed=0, folder=tmp_path).propose(REQUEST)
+    assert proposer.asked == []
+
+
+def test_the_prompt_of_composed_rewards_says_that_nobody_read_it(tmp_path):
+    open_proposer(TermsConfig(), TASK, seed=0, folder=tmp_path).propose(REQUEST)
+    other = replace(REQUEST, iteration=2)
+    open_proposer(Counting(), TASK, seed=0, folder=tmp_path).propose(other)
+    texts = [prompt_file(tmp_path, request).read_text() for request in (REQUEST, other)]
+    assert ["No language model was asked" in text for text in texts] == [True, False]
 
 
 def test_a_spent_budget_keeps_what_was_had(tmp_path):

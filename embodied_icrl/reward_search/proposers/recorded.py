@@ -1,4 +1,4 @@
-"""A proposer whose answers are in the transcript before anyone uses them."""
+"""A proposer whose prompts are on disk before anyone is asked, its answers before they are used."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
+from embodied_icrl.reward_search.prompt_files import compare, prompt_file, save_prompt
 from embodied_icrl.reward_search.proposers.base import Proposer, ProposerConfig
 from embodied_icrl.reward_search.records import Answer, Request
 from embodied_icrl.reward_search.transcript import Entry, Stop, Transcript, key_text, request_hash
@@ -45,6 +46,7 @@ class RecordedProposer:
 
     def __init__(self, proposer: Proposer, transcript: Transcript, accounting: Accounting) -> None:
         self._proposer = proposer
+        self._folder = transcript.path.parent
         self.transcript = transcript
         self.accounting = accounting
         self.name = proposer.name
@@ -52,12 +54,13 @@ class RecordedProposer:
         self.is_language_model = proposer.is_language_model
 
     def propose(self, request: Request) -> list[Answer]:
-        """One answer per sample, in order.
+        """One answer per sample, in order; the prompt is on disk even if all are known.
 
         Raises:
             BudgetSpent: with the answers that were had before.
             UserError: no answer can be had, now or ever; those that were had before are kept.
         """
+        save_prompt(self._folder, request, is_read=self.is_language_model)
         answers = {answer.sample: answer for answer in self._known(request)}
         missing = tuple(sample for sample in request.samples if sample not in answers)
         if not missing:
@@ -83,9 +86,10 @@ class RecordedProposer:
         expected = request_hash(request)
         others = [entry for entry in entries if entry.request != expected]
         if others:
+            where = compare(others[0], self._folder, prompt_file(self._folder, request))
             warnings.warn(
                 f"{self.transcript.path}: {key_text(others[0].key)} and {len(others) - 1} more "
-                "answered another prompt; used as they are, since they are paid",
+                f"answered another prompt; used as they are, since they are paid ({where})",
                 stacklevel=3,
             )
         return [entry.answer for entry in entries]

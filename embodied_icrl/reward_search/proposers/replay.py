@@ -11,6 +11,7 @@ from embodied_icrl.common.config import option
 from embodied_icrl.common.errors import ConfigError, UserError
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
+from embodied_icrl.reward_search.prompt_files import compare, prompt_file
 from embodied_icrl.reward_search.records import Answer, Request
 from embodied_icrl.reward_search.transcript import Entry, Key, Transcript, key_text, request_hash
 
@@ -65,7 +66,7 @@ class ReplayProposer:
         for sample in request.samples:
             entry = self._entry((request.iteration, sample, request.attempt))
             if entry.request != expected and not has_warned:
-                self._complain(entry)
+                self._complain(entry, request)
                 has_warned = True
             yield (Answer(sample, entry.text, entry.error),)
 
@@ -77,11 +78,12 @@ class ReplayProposer:
             raise BudgetSpent(stop.stopped)
         raise ReplayError(f"{self._transcript.path}: no answer for {key_text(key)}")
 
-    def _complain(self, entry: Entry) -> None:
+    def _complain(self, entry: Entry, request: Request) -> None:
         message = f"{self._transcript.path}: {key_text(entry.key)} answered another prompt"
+        where = compare(entry, self._transcript.path.parent, prompt_file(Path(), request))
         if self._strict:
-            raise ReplayError(f"{message}; strict=false would use it all the same")
-        warnings.warn(message, stacklevel=4)
+            raise ReplayError(f"{message}; strict=false would use it all the same ({where})")
+        warnings.warn(f"{message} ({where})", stacklevel=4)
 
     def expected_cost(self, request: Request, iterations: int) -> str:
         """Nothing."""
