@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -24,11 +26,19 @@ SPANS: dict[str, dict[str, Any]] = {
 }
 
 
+DEVICES = [
+    "cpu",
+    pytest.param(
+        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+    ),
+]
+
+
 def act_through(
     policy: Policy, batch: StepBatch, cache: KVCache, first: int = 0, last: int | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Actions, log-probabilities and values `[env, step]` of acting on tokens `first:last`."""
-    generator = torch.Generator().manual_seed(3)
+    generator = torch.Generator(policy.device).manual_seed(3)
     steps = range(first, batch.shape[1] if last is None else last)
     results = [policy.act(batch.steps(t, t + 1), cache, generator) for t in steps]
     actions, log_probs, values = (torch.stack(part, dim=1) for part in zip(*results, strict=True))
@@ -45,14 +55,46 @@ def assert_steps_equal_forward(policy: Policy, envs: int = ENVS, steps: int = ST
     assert (values - expected_values).abs().max() <= tolerance
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("span", SPANS.values(), ids=SPANS.keys())
 @pytest.mark.parametrize("sink", SINKS)
 def test_acting_equals_the_full_forward_at_every_step(
-    sink: str, span: dict[str, Any], dtype: torch.dtype
+    sink: str, span: dict[str, Any], dtype: torch.dtype, device: str
 ) -> None:
     for attention in ("sdpa", "math"):
-        assert_steps_equal_forward(make_policy(dtype=dtype, sink=sink, attention=attention, **span))
+        policy = make_policy(dtype=dtype, sink=sink, attention=attention, **span)
+        assert_steps_equal_forward(policy.to(device))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("span", SPANS.values(), ids=SPANS.keys())
+def test_the_number_format_for_gpus_is_close(span: dict[str, Any], device: str) -> None:
+    """All that the experiments with pictures combine: autocast, half-precision memory, rotary
+    positions and a sink's key."""
+    pictures = spaces.Dict(
+        {"camera": spaces.Box(0, 255, (16, 16, 3), np.uint8), "target": spaces.Discrete(4)}
+    )
+    policy = make_policy(
+        dtype=torch.float32, observations=pictures, sink="k", rope="episode",
+        cache_dtype="bfloat16", **span,
+    ).to(device)  # fmt: skip
+    batch = make_batch(policy, ENVS, STEPS)
+    batch.stored["camera"] *= 60
+    cache = policy.new_cache(ENVS, STEPS)
+    with torch.autocast(device, torch.bfloat16), torch.no_grad():
+        actions, *acted = act_through(policy, batch, cache)
+        refilled = policy.prefill(batch, policy.new_cache(ENVS, STEPS), chunk=7)
+        log_prob, _, value = policy.evaluate_actions(batch, actions)
+    with torch.no_grad():
+        exact_log_prob, _, exact_value = policy.evaluate_actions(batch, actions)
+    assert cache.data.dtype == torch.bfloat16
+    for got, want in (
+        (acted[0], exact_log_prob), (log_prob, exact_log_prob),
+        (acted[1], exact_value), (refilled, exact_value), (value, exact_value),
+    ):  # fmt: skip
+        assert got.dtype == torch.float32
+        assert 0 < (got - want).abs().max() < 0.1  # about 0.02 of values between -4 and 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
