@@ -10,7 +10,11 @@ from torch import Tensor
 from embodied_icrl.policy.past import Past
 
 CONVERSION_BLOCK = 1 << 20
-"""Numbers of a half-precision cache that are widened at a time (4 MiB in float32)."""
+"""Numbers of a half-precision cache that are widened at a time (4 MiB in float32): they stay in a
+CPU's own cache."""
+
+DEVICE_BLOCK = 1 << 28
+"""The same on other devices (1 GiB), where each block costs the start of its kernels."""
 
 
 class Scratch:
@@ -32,7 +36,8 @@ class Scratch:
         self.out = torch.empty(rows, 1, head_dim, dtype=dtype, device=device)
         self.rows = [tuple(part.flatten(0, 1) for part in layer) for layer in data]
         row = capacity * head_dim
-        block = 0 if data.dtype == dtype else min(max(CONVERSION_BLOCK, row), rows * row)
+        most = CONVERSION_BLOCK if device.type == "cpu" else DEVICE_BLOCK
+        block = 0 if data.dtype == dtype else min(max(most, row), rows * row)
         self.wide = torch.empty(block, dtype=dtype, device=device)
 
 

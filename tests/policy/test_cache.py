@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from embodied_icrl.policy import Policy
+from embodied_icrl.policy.cache import Scratch
 from tests.policy.test_parity import SPANS, act_through
 from tests.policy.toy import make_batch, make_policy
 
@@ -243,3 +244,21 @@ def test_acting_allocates_nothing_that_grows_with_the_context(config: dict[str, 
     short = allocated_bytes(policy, 256, 5000)
     assert short > 0
     assert allocated_bytes(policy, 4096, 5000) == short
+
+
+@pytest.mark.parametrize(
+    ("device", "capacity", "numbers"),
+    [
+        ("cpu", 4096, 1 << 20),
+        ("cpu", 100, 160 * 100 * 32),
+        ("meta", 4096, 160 * 4096 * 32),
+        ("meta", 65_537, 1 << 28),
+    ],
+)
+def test_a_half_precision_memory_is_widened_in_few_blocks_off_the_cpu(
+    device: str, capacity: int, numbers: int
+) -> None:
+    """Every block costs a GPU the start of two kernels, in every layer of every step."""
+    data = torch.empty(1, 2, 20, 8, capacity, 32, dtype=torch.bfloat16, device=device)
+    assert Scratch(data, torch.float32).wide.numel() == numbers
+    assert Scratch(data, torch.bfloat16).wide.numel() == 0
