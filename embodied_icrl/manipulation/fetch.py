@@ -75,6 +75,11 @@ class FetchTask(RoboticsTask):
         difference = observation["achieved_goal"] - observation["desired_goal"]
         return bool(difference @ difference < RADIUS**2)
 
+    def left(self, env: Env, observation: Any) -> float:
+        """Metres from the 5 cm around the target."""
+        difference = observation["achieved_goal"] - observation["desired_goal"]
+        return float(np.linalg.norm(difference)) - RADIUS
+
     def scene(self, env: Env, observation: Any) -> Scene:
         """The robot, and a ball at the target."""
         shown = super().scene(env, observation)

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from embodied_icrl.common.config import option
 from embodied_icrl.common.errors import ConfigError, require
 from embodied_icrl.manipulation.fields import Field
+from embodied_icrl.manipulation.graded import GradedTask, StartKeeper
 from embodied_icrl.manipulation.physics_env import clipped
 from embodied_icrl.manipulation.render import Marker, Scene, View
-from embodied_icrl.manipulation.task import Budget, Env, Task
+from embodied_icrl.manipulation.task import Budget, Env
 
 INSTALL = "make metaworld"
 
@@ -53,18 +54,26 @@ class SeededSawyer(gym.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode; with a seed, its object and target depend on that alone."""
+        import mujoco
+
         simulator: Any = self.env
         if seed is not None:
             simulator.seed(seed)
-        return simulator.reset()  # type: ignore[no-any-return]
+        observation, info = simulator.reset()
+        # The package places some objects after the last computation of positions: its own first
+        # observation has those of the episode before.
+        mujoco.mj_forward(simulator.model, simulator.data)
+        now = simulator._get_curr_obs_combined_no_goal()
+        observation[:18] = observation[18:36] = simulator._prev_obs = now
+        return observation, info
 
 
 @dataclass(frozen=True)
-class MetaWorldTask(Task):
+class MetaWorldTask(GradedTask):
     """What the Meta-World tasks share. Observation: the environment's own 39 numbers.
 
     A task of one's own needs the six class attributes of its declaration, `env_name`, `policy` and
-    `object_field`, and `success`.
+    `object_field`, and `success` and `left`.
 
     Attributes:
         env_name: Meta-World's name of the environment, with its version.
@@ -91,7 +100,7 @@ class MetaWorldTask(Task):
             MissingDependencyError: metaworld isn't installed.
         """
         environments = require("metaworld.env_dict", INSTALL).ALL_V3_ENVIRONMENTS
-        return SeededSawyer(environments[self.env_name]())
+        return StartKeeper(SeededSawyer(environments[self.env_name]()), self.left)
 
     def read_state(self, env: Env, observation: Any, action: NDArray[Any]) -> Mapping[str, Any]:
         """See `fields`."""
@@ -181,6 +190,11 @@ def compute_reward(state):
         simulator: Any = env.unwrapped
         return bool(np.linalg.norm(simulator.tcp_center - observation[36:39]) <= 0.05)
 
+    def left(self, env: Env, observation: Any) -> float:
+        """Metres from the 5 cm around the target."""
+        simulator: Any = env.unwrapped
+        return float(np.linalg.norm(simulator.tcp_center - observation[36:39])) - 0.05
+
 
 @dataclass(frozen=True)
 class MetaWorldPush(MetaWorldTask):
@@ -218,6 +232,10 @@ def compute_reward(state):
         """Whether the puck is within 5 cm of the target."""
         return bool(np.linalg.norm(observation[4:7] - observation[36:39]) <= 0.05)
 
+    def left(self, env: Env, observation: Any) -> float:
+        """Metres from the 5 cm around the target."""
+        return float(np.linalg.norm(observation[4:7] - observation[36:39])) - 0.05
+
 
 @dataclass(frozen=True)
 class MetaWorldPickPlace(MetaWorldTask):
@@ -253,6 +271,10 @@ def compute_reward(state):
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the puck is within 7 cm of the target."""
         return bool(np.linalg.norm(observation[4:7] - observation[36:39]) <= 0.07)
+
+    def left(self, env: Env, observation: Any) -> float:
+        """Metres from the 7 cm around the target."""
+        return float(np.linalg.norm(observation[4:7] - observation[36:39])) - 0.07
 
 
 @dataclass(frozen=True)
@@ -297,6 +319,10 @@ def compute_reward(state):
         """Whether the handle is where it is with the door open."""
         return bool(abs(observation[4] - observation[36]) <= 0.08)
 
+    def left(self, env: Env, observation: Any) -> float:
+        """Metres along x from the 8 cm around the target."""
+        return float(abs(observation[4] - observation[36])) - 0.08
+
 
 @dataclass(frozen=True)
 class MetaWorldDrawerOpen(MetaWorldTask):
@@ -333,3 +359,7 @@ def compute_reward(state):
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the handle is where it is with the drawer open."""
         return bool(np.linalg.norm(observation[4:7] - observation[36:39]) <= 0.03)
+
+    def left(self, env: Env, observation: Any) -> float:
+        """Metres from the 3 cm around the target."""
+        return float(np.linalg.norm(observation[4:7] - observation[36:39])) - 0.03

@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from embodied_icrl.common.errors import require
-from embodied_icrl.manipulation.task import Env, Task
+from embodied_icrl.manipulation.graded import GradedTask, StartKeeper
+from embodied_icrl.manipulation.task import Env
 
 
 @dataclass(frozen=True)
-class RoboticsTask(Task):
+class RoboticsTask(GradedTask):
     """A task on an environment of gymnasium-robotics; its observation, flattened if in parts.
 
     Attributes:
@@ -31,7 +32,8 @@ class RoboticsTask(Task):
         """
         robotics = require("gymnasium_robotics", "pip install 'gymnasium-robotics>=1.4'")
         gym.register_envs(robotics)
-        return gym.make(self.env_id, max_episode_steps=-1, disable_env_checker=True)
+        env = gym.make(self.env_id, max_episode_steps=-1, disable_env_checker=True)
+        return StartKeeper(env, self.left)
 
 
 def point_velocity(model: Any, data: Any, site: int) -> NDArray[np.float64]:

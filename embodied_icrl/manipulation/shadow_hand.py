@@ -18,6 +18,7 @@ from embodied_icrl.manipulation.task import Budget, Env
 FINGERTIPS = tuple(f"robot0:S_{finger}tip" for finger in ("ff", "mf", "rf", "lf", "th"))
 REACHED = 0.01  # of success, metres over all five tips: the environment's own threshold
 TURNED = 0.1  # of success, radians: the environment's own threshold
+DROPPED = 0.1  # metres above the floor; the palm is higher
 
 ACTION_FIELD = Field(
     "action", (20,), "-", "commanded joint positions, each in [-1, 1] of its range"
@@ -80,6 +81,11 @@ def compute_reward(state):
         """Whether the tips are where they should be."""
         error = observation["achieved_goal"] - observation["desired_goal"]
         return bool(np.linalg.norm(error) < REACHED)
+
+    def left(self, env: Env, observation: Any) -> float:
+        """The tips' error beyond that of success, metres."""
+        error = observation["achieved_goal"] - observation["desired_goal"]
+        return float(np.linalg.norm(error)) - REACHED
 
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
         """Turns the joints down the tips' errors: damped least squares on their Jacobian."""
@@ -179,6 +185,13 @@ def compute_reward(state):
         """
         turn = _turn(observation["achieved_goal"][3:], observation["desired_goal"][3:])
         return bool(np.linalg.norm(turn) < TURNED)
+
+    def left(self, env: Env, observation: Any) -> float:
+        """The turn beyond that of success, radians; the largest one for a dropped block."""
+        achieved = observation["achieved_goal"]
+        if achieved[2] < DROPPED:
+            return np.pi
+        return float(np.linalg.norm(_turn(achieved[3:], observation["desired_goal"][3:]))) - TURNED
 
     def scene(self, env: Env, observation: Any) -> Scene:
         """The hand, and beside it a pale block as it should lie."""

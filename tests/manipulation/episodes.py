@@ -1,34 +1,45 @@
-"""What the tests of tasks share: episodes of the scripted and of a random policy."""
+"""What the tests of tasks share: episodes of a scripted, a random and an idle policy."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.manipulation.task_env import TaskEnv
 
+Policy = Literal["scripted", "random", "idle"]
+
 
 def name_of(task: Task) -> str:
     return task.name
 
 
-def episode(env: TaskEnv, seed: int, *, expert: bool) -> list[dict[str, Any]]:
+def act(env: TaskEnv, policy: Policy, rng: np.random.Generator) -> np.ndarray:
+    """The action of the moment."""
+    if policy == "scripted":
+        action = env.expert_action()
+        assert action is not None
+        return action
+    action = rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
+    return action if policy == "random" else np.zeros_like(action)
+
+
+def episode(env: TaskEnv, seed: int, policy: Policy) -> list[dict[str, Any]]:
     """The infos of one episode."""
     rng = np.random.default_rng(seed)
     env.reset(seed=seed)
     infos = []
     while True:
-        random = rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
-        _, _, terminated, truncated, info = env.step(env.expert_action() if expert else random)
+        _, _, terminated, truncated, info = env.step(act(env, policy, rng))
         infos.append(info)
         if terminated or truncated:
             return infos
 
 
-def fitness(task: Task, episodes: int, *, expert: bool) -> float:
+def fitness(task: Task, episodes: int, policy: Policy) -> float:
     env = TaskEnv(task)
-    found = [episode(env, seed, expert=expert)[-1]["fitness"] for seed in range(episodes)]
+    found = [episode(env, seed, policy)[-1]["fitness"] for seed in range(episodes)]
     env.close()
     return float(np.mean(found))

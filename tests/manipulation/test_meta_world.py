@@ -64,15 +64,16 @@ def test_episodes_are_no_longer_than_meta_worlds():
 @installed
 @pytest.mark.parametrize("task", TASKS, ids=name_of)
 def test_fitness_tells_success_from_noise(task):
-    assert fitness(task, 5, expert=True) > 0.7
-    assert fitness(task, 3, expert=False) < 0.1
+    assert fitness(task, 5, "scripted") > 0.7
+    assert fitness(task, 6, "random") < 0.1
+    assert fitness(task, 2, "idle") < 0.01
 
 
 @installed
 @pytest.mark.parametrize("task", TASKS, ids=name_of)
 def test_the_human_reward_prefers_success(task):
     means = []
-    for expert in (True, False):
+    for policy in ("scripted", "random"):
         rewards = []
         human = load_reward(task.human_reward)
 
@@ -82,7 +83,7 @@ def test_the_human_reward_prefers_success(task):
             return total, components
 
         env = TaskEnv(task, recorded)
-        episode(env, 0, expert=expert)
+        episode(env, 0, policy)
         env.close()
         means.append(np.mean(rewards))
     assert means[0] > means[1]
@@ -111,3 +112,34 @@ def test_a_seed_makes_the_episode():
     action = np.array([0.3, -0.2, 0.1, 0.5], np.float32)
     np.testing.assert_array_equal(first.step(action)[0], second.step(action)[0])
     assert np.any(start[-3:] != 0.0)  # the target is in the observation
+
+
+@installed
+@pytest.mark.parametrize("task", TASKS, ids=name_of)
+def test_progress_counts_from_the_start_of_the_episode(task):
+    env = task.make_env()
+    start, _ = env.reset(seed=4)
+    simulator = env.unwrapped
+    place = slice(4, 7) if task.object_field else slice(36, 39)
+    goal = start[36:39] if task.object_field else simulator.tcp_center
+    measures = []
+    for share in (-0.5, 0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
+        moved = start.copy()
+        moved[place] += share * (goal - start[place])
+        measures.append(task.measure(env, moved))
+    assert measures[:2] == [0.0, 0.0] and measures[-1] == 1.0
+    assert all(before <= after for before, after in zip(measures, measures[1:]))
+    assert 0.0 < measures[2] < measures[3] < 0.5
+    env.close()
+
+
+@installed
+@pytest.mark.parametrize("task", TASKS, ids=name_of)
+def test_the_first_observation_is_of_this_episode(task):
+    env = task.make_env()
+    for seed in range(3):
+        start, _ = env.reset(seed=seed)
+        following = env.step(np.zeros(4, np.float32))[0]
+        np.testing.assert_allclose(following[:18], start[:18], atol=0.005)
+        np.testing.assert_allclose(following[18:36], start[:18], atol=1e-9)
+    env.close()

@@ -21,26 +21,39 @@ from tests.manipulation.episodes import episode, fitness, name_of
 
 SMALL = (PlanarReach(), PlanarPush(), ValveTurn())
 FETCH = (FetchReach(), FetchPush(), FetchPickAndPlace())
+ALL_FETCH = (*FETCH, FetchSlide())
 
 
 @pytest.mark.parametrize("task", SMALL, ids=name_of)
 def test_fitness_tells_success_from_noise(task):
-    assert fitness(task, 20, expert=True) > 0.98
-    assert fitness(task, 20, expert=False) < 0.05
+    assert fitness(task, 20, "scripted") > 0.98
+    assert fitness(task, 20, "random") < 0.05
 
 
 @pytest.mark.parametrize("task", FETCH, ids=name_of)
-def test_fitness_tells_success_from_noise_on_fetch(task):
-    assert fitness(task, 4, expert=True) > 0.9
-    assert fitness(task, 4, expert=False) < 0.3
+def test_a_scripted_success_has_fitness_one_on_fetch(task):
+    assert fitness(task, 4, "scripted") > 0.98
+
+
+@pytest.mark.parametrize("task", ALL_FETCH, ids=name_of)
+def test_noise_and_idleness_have_no_fitness_on_fetch(task):
+    env = TaskEnv(task)
+    for policy, episodes, most in (("random", 16, 0.08), ("idle", 4, 0.03)):
+        found, begun = [], []
+        for seed in range(episodes):
+            found.append(episode(env, seed, policy)[-1]["fitness"])
+            # Now and then the object lies at its target from the start, and stays there.
+            begun.append(env.simulator.left_at_start <= 0.0)
+        assert np.mean(found) < np.mean(begun) + most
+        assert sum(begun) <= 1
+    env.close()
 
 
 def test_a_puck_that_is_hit_right_stops_at_the_target():
     # The scripted hit is open-loop once the puck slides: about every second one is right.
     env = TaskEnv(FetchSlide())
-    found = [episode(env, seed, expert=True)[-1]["fitness"] for seed in range(8)]
+    found = [episode(env, seed, "scripted")[-1]["fitness"] for seed in range(8)]
     assert max(found) == 1.0 and np.mean(found) > 0.3
-    assert fitness(FetchSlide(), 4, expert=False) < 0.1
 
 
 @pytest.mark.parametrize("task", [*SMALL, FETCH[1]], ids=name_of)
@@ -185,7 +198,7 @@ def test_a_reward_that_cannot_be_used_is_named():
 
 def test_settings():
     env = TaskEnv(PlanarReach(horizon=3))
-    assert len(episode(env, 0, expert=True)) == 3
+    assert len(episode(env, 0, "scripted")) == 3
     with pytest.raises(ConfigError, match="horizon=0"):
         PlanarReach(horizon=0)
 
