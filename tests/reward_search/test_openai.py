@@ -6,6 +6,8 @@ import email.utils
 import json
 import logging
 import socket
+import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -152,8 +154,17 @@ def test_retry_after_in_all_its_forms():
         assert retry_after_s({"retry-after": text}, now) is None
 
 
-@pytest.mark.parametrize("slow", [silent(1.5), drips])
-def test_a_reply_that_takes_too_long(slow):
+def stalls(handler, body):
+    """Begins a reply, and says no more for a while."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000")
+    handler.end_headers()
+    handler.wfile.flush()
+    time.sleep(1.5)
+
+
+@pytest.mark.parametrize("slow", [silent(1.5), drips, stalls])
+def test_a_reply_that_takes_too_long(slow, capsys):
     accounting = Accounting()
     with chat_server(slow, honours_n) as server:
         # Many tries: on a busy machine an honest reply may take that long too.
@@ -165,6 +176,64 @@ def test_a_reply_that_takes_too_long(slow):
     assert lost >= 1 and accounting.totals.completion_tokens == 50 * lost + 20
     assert accounting.totals.estimated_tokens > 50
     assert answers[0].usage.completion_tokens == 50 * lost + 20 and answers[0].usage.estimated
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lost
+    assert told[0] == (
+        "proposer openai: the server did not answer within 1 s; asking again in 0.01 s (1 of 30)"
+    )
+
+
+def test_each_wait_is_told_where_a_person_looks(tmp_path, capsys):
+    told = []
+    with chat_server(status(429, "slow down", {"Retry-After": "0.2"}), hangs_up, honours_n) as s:
+        proposer = open_proposer(config(s.url), TASK, seed=0, folder=tmp_path)
+        proposer.tell(told.append)
+        proposer.propose(Request(1, (0,), 0, MESSAGES))
+    assert len(told) == 2 and capsys.readouterr().err == ""
+    assert told[0].startswith("proposer openai: status 429: ") and "slow down" in told[0]
+    assert told[0].endswith("; asking again in 0.2 s (1 of 3)")
+    assert "no connection" in told[1] and told[1].endswith("asking again in 0.02 s (2 of 3)")
+
+
+def too_slow_for(most):
+    """A gateway that waits for no more than so many answers."""
+
+    def behave(handler, body):
+        (status(504, "late") if body.get("n", 1) > most else honours_n)(handler, body)
+
+    return behave
+
+
+def test_after_a_timeout_fewer_answers_are_asked_for_in_a_call(capsys):
+    accounting = Accounting()
+    with chat_server(too_slow_for(2)) as server:
+        answers = ask(server, 11, accounting, answer_tokens=50)
+    assert [a.error for a in answers] == [None] * 11
+    assert [body.get("n", 1) for body in server.bodies] == [11, 5, 2, 2, 2, 2, 2, 1]
+    assert "; asking again for 5 of 11 answers in 0.01 s (1 of 3)" in capsys.readouterr().err
+    # What may have been written for the calls that were given up is counted as if it had been.
+    assert accounting.totals.completion_tokens == 50 * (11 + 5) + 20 * 6
+    assert answers[0].usage.completion_tokens == 50 * (11 + 5) + 20
+
+
+def test_timeouts_that_outlast_the_patience_say_what_helps_and_nothing_is_asked_twice(tmp_path):
+    request = Request(1, (0, 1, 2, 3), 0, MESSAGES)
+    with chat_server(too_slow_for(2), *[too_slow_for(1)] * 2, *[status(504)] * 4) as server:
+        options = {"answers_per_call": 3}
+        first = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        with pytest.raises(ProposerError, match=r"patience\.timeout_s.*answers_per_call") as caught:
+            first.propose(request)
+        assert "\n" not in str(caught.value) and "all work so far is kept" in str(caught.value)
+        assert [body.get("n", 1) for body in server.bodies] == [3, 1, 1, 1, 1, 1, 1]
+        server.script.append(honours_n)
+        again = open_proposer(config(server.url, **options), TASK, seed=0, folder=tmp_path)
+        assert [a.error for a in again.propose(request)] == [None] * 4
+    assert [body.get("n", 1) for body in server.bodies[7:]] == [2]
+    with chat_server(status(500)) as server:
+        other = open_proposer(config(server.url), TASK, seed=0, folder=tmp_path)
+        with pytest.raises(ProposerError) as caught:
+            other.propose(replace(request, iteration=2))
+    assert "timeout_s" not in str(caught.value)
 
 
 def test_trouble_that_outlasts_the_patience_stops_the_search_and_takes_no_answers_place(tmp_path):

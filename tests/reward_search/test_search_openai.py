@@ -66,6 +66,7 @@ def test_answers_are_paid_once_and_the_key_stays_out_of_the_directory(
     assert outcome.best is not None and outcome.best.id == "i1_s02"
     told = capsys.readouterr().err
     assert told.index("2 iterations of 3 answers by poet-1") < told.index("best so far")
+    assert "status 500" in told and "; asking again in 0 s (1 of 6)" in told
     assert " of 1" in told  # the money spent against the budget
     spent = json.loads((tmp_path / "accounting.json").read_text())
     assert spent["cost"] > 0 and spent["completion_tokens"] >= 20 * 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, runtime_checkable
 
 from embodied_icrl.manipulation.task import Task
@@ -44,6 +44,15 @@ class Proposer(Protocol):
 
     def expected_cost(self, request: Request, iterations: int) -> str:
         """One line to print before the first call: what `iterations` such requests may cost."""
+        ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A proposer that may have to wait for long, and then says so."""
+
+    def tell(self, notice: Callable[[str], None]) -> None:
+        """Say where such lines go; until then they go to standard error."""
         ...
 
 

@@ -4,8 +4,9 @@ models, vLLM, Ollama, llama.cpp."""
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -100,6 +101,11 @@ class OpenAIProposer:
         self._per_call = config.answers_per_call
         self._was_answered = False
         self._refusals = 0
+        self._notice: Callable[[str], None] = _to_stderr
+
+    def tell(self, notice: Callable[[str], None]) -> None:
+        """Say where a line goes each time that the server is waited for."""
+        self._notice = notice
 
     def propose(self, request: Request) -> Iterator[tuple[Answer, ...]]:
         """One answer per sample, those of a call together.
@@ -176,7 +182,7 @@ class OpenAIProposer:
         return choices, usage if usage.prompt_tokens + usage.completion_tokens else None
 
     def _reply(self, request: Request, count: int) -> Reply:
-        """One reply, after as many tries as it takes.
+        """One reply, after as many tries as it takes; after a timeout to half as many answers.
 
         Raises:
             CallFailed: the server, which answered others, refused this request for what it says.
@@ -197,14 +203,32 @@ class OpenAIProposer:
             if last.is_refusal:
                 break
             if failures <= patience.retries:
-                time.sleep(patience.wait_s(last, failures))
+                fewer = max(1, count // 2) if last.is_timeout else count
+                self._wait(last, failures, f" for {fewer} of {count} answers" * (fewer < count))
+                count = fewer
         self._refusals += last.is_refusal
         if last.is_refusal and self._was_answered and self._refusals < MAX_REFUSALS:
             raise last
+        advice = ""
+        if last.is_timeout:
+            advice = (
+                "; proposer.patience.timeout_s gives it longer and may change in this run, "
+                "proposer.answers_per_call=1 asks for less at once in a new one"
+            )
         raise ProposerError(
-            f"no answer from {self._config.base_url}: {last}; all work so far is kept: run the "
-            "same command again to go on once it works"
+            f"no answer from {self._config.base_url}: {last}{advice}; all work so far is kept: run "
+            "the same command again to go on once it works"
         )
+
+    def _wait(self, failure: CallFailed, failures: int, what: str) -> None:
+        """Say so, and wait after the failure number `failures`; `what` is asked for then."""
+        patience = self._config.patience
+        seconds = patience.wait_s(failure, failures)
+        self._notice(
+            f"proposer openai: {failure}; asking again{what} in {seconds:.3g} s "
+            f"({failures} of {patience.retries})"
+        )
+        time.sleep(seconds)
 
     def _one_reply(self, request: Request, count: int) -> Reply:
         """A reply to a single call; what it took is written down, whether it can be read or not."""
@@ -241,6 +265,10 @@ class OpenAIProposer:
         if config.extra:
             arguments["extra_body"] = dict(config.extra)
         return arguments
+
+
+def _to_stderr(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
 
 
 def _prompt_tokens(request: Request) -> int:

@@ -28,12 +28,22 @@ class CallFailed(Exception):
     Attributes:
         may_be_paid: whether the server may have counted tokens for it.
         is_refusal: whether the server refused this request for what it says (400, 422).
+        is_timeout: whether it took longer than someone waited, so that less may be asked for.
+            The server may have gone on writing: such a call may be paid.
     """
 
-    def __init__(self, message: str, *, may_be_paid: bool = False, is_refusal: bool = False):
+    def __init__(
+        self,
+        message: str,
+        *,
+        may_be_paid: bool = False,
+        is_refusal: bool = False,
+        is_timeout: bool = False,
+    ):
         super().__init__(message)
-        self.may_be_paid = may_be_paid
+        self.may_be_paid = may_be_paid or is_timeout
         self.is_refusal = is_refusal
+        self.is_timeout = is_timeout
         self.retry_after_s: float | None = None
 
 
@@ -97,18 +107,20 @@ class Server:
                     if len(body) > MAX_BODY:
                         raise CallFailed("the reply is too long", may_be_paid=True)
                     if time.monotonic() > deadline:
-                        raise CallFailed("the reply took too long", may_be_paid=True)
+                        raise self._too_late()
                 return bytes(body)
         except self._openai.APIStatusError as error:
             raise self._judged(error) from None
         except self._openai.APITimeoutError:
-            raise CallFailed(f"no reply within {self._timeout_s:g} s", may_be_paid=True) from None
+            raise self._too_late() from None
         except self._openai.APIConnectionError as error:
             cause = error.__cause__ or error
             raise CallFailed(f"no connection to {self._url}: {self.hidden(str(cause))}") from None
         except Exception as error:
             if type(error).__module__.split(".")[0] not in HTTP_PACKAGES:
                 raise
+            if type(error).__name__.endswith("Timeout"):  # between two parts of the reply
+                raise self._too_late() from None
             message = f"the reply broke off: {self.hidden(str(error))}"
             raise CallFailed(message, may_be_paid=True) from None
 
@@ -121,6 +133,10 @@ class Server:
         if self._key is None or len(self._key) < SHORTEST_SECRET:
             return text
         return text.replace(self._key, "[key]")
+
+    def _too_late(self) -> CallFailed:
+        message = f"the server did not answer within {self._timeout_s:g} s"
+        return CallFailed(message, is_timeout=True)
 
     def _judged(self, error: Any) -> Exception:
         """What an error status means: ask again, or stop."""
@@ -143,6 +159,7 @@ class Server:
         failure = CallFailed(
             f"status {status}: {said}",
             is_refusal=400 <= status < 500 and status not in (408, 409, 425, 429),
+            is_timeout=status == 504,  # of a gateway before the server
         )
         failure.retry_after_s = retry_after_s(error.response.headers, time.time())
         return failure

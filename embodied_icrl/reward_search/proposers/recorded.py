@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from embodied_icrl.manipulation.task import Task
 from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
 from embodied_icrl.reward_search.prompt_files import compare, prompt_file, save_prompt
-from embodied_icrl.reward_search.proposers.base import Proposer, ProposerConfig
+from embodied_icrl.reward_search.proposers.base import Proposer, ProposerConfig, Telling
 from embodied_icrl.reward_search.records import Answer, Request
 from embodied_icrl.reward_search.transcript import Entry, Stop, Transcript, key_text, request_hash
 
@@ -75,6 +75,11 @@ class RecordedProposer:
             self.transcript.append_stop(place)
             raise BudgetSpent(str(stop), _ordered(answers, request)) from None
         return _ordered(answers, request)
+
+    def tell(self, notice: Callable[[str], None]) -> None:
+        """Say where lines go that a person has to know, such as how long a server is waited for."""
+        if isinstance(self._proposer, Telling):
+            self._proposer.tell(notice)
 
     def expected_cost(self, request: Request, iterations: int) -> str:
         """As the proposer says."""
