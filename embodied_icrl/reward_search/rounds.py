@@ -163,6 +163,8 @@ class Rounds:
             if jobs:
                 self._run(jobs, told)
             alive = [entry for entry in alive if entry.candidate.status == "waiting"]
+            if _equally_fit(alive):
+                self._tell_tie(alive, end, is_last=end == last)
             if end != last:
                 alive = self._race(alive, end, told)
             begin, jobs = end, []
@@ -210,12 +212,22 @@ class Rounds:
         reached = {e.candidate.id: e.candidate.fitness or 0.0 for e in alive}
         kept = set(self._survivors(reached))
         ranked = sorted(reached, key=lambda name: -reached[name])
+        equal = " equally fit" if _equally_fit(alive) else ""
         for entry in alive:
             if entry.candidate.id not in kept:
                 place = 1 + ranked.index(entry.candidate.id)
-                reason = f"by racing: place {place} of {len(alive)} after {step} steps"
+                reason = f"by racing: place {place} of {len(alive)}{equal} after {step} steps"
                 _change(entry, told, status="stopped", reason=reason)
         return [entry for entry in alive if entry.candidate.id in kept]
+
+    def _tell_tie(self, alive: Sequence[Entry], step: int, *, is_last: bool) -> None:
+        fitness = alive[0].candidate.fitness or 0.0
+        change = "raise quick.env_steps" + ("" if is_last else " or set racing=none")
+        self._progress.notice(
+            f"all {len(alive)} rewards are equally fit ({fitness:.3f}) after {step} steps: nothing "
+            "tells them apart, and the first count as the best; if that is too early for the "
+            f"task, {change} in another run"
+        )
 
     def _measure(self, entry: Entry) -> None:
         points = [run for run in entry.points if run]
@@ -230,6 +242,11 @@ class Rounds:
             env_steps=entry.env_steps,
             curves=curves(entry.results),
         )
+
+
+def _equally_fit(entries: Sequence[Entry]) -> bool:
+    """Whether there are several, and no measurement tells one from another."""
+    return len(entries) > 1 and len({entry.candidate.fitness for entry in entries}) == 1
 
 
 def _change(entry: Entry, told: Callable[[Candidate], None], **changes: Any) -> None:

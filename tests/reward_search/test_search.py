@@ -115,7 +115,7 @@ def test_a_machine_that_can_not_build_the_task_teaches_the_writer_nothing(
     monkeypatch.setattr(small_search, "fake_result", missing)
 
     def text(i: int, s: int, attempt: int) -> str | None:
-        return answer(["unlucky", "broken", "good 0.5"][s] if i == 1 else "good 0.5")
+        return answer(["unlucky", "broken", "good 0.5"][s] if i == 1 else f"good 0.{s + 1}")
 
     proposer = FakeProposer(text, tmp_path / "paid.log")
     search(config(tmp_path), mixed, proposer=proposer)
@@ -145,6 +145,25 @@ def test_negative_fitness_is_no_failure(tmp_path):
     outcome = search(config(tmp_path, iterations=1, racing={"kind": "none"}), text)
     assert outcome.best is not None and outcome.best.id == "i1_s02"
     assert {row["status"] for row in rows(tmp_path).values()} == {"trained"}
+
+
+@pytest.mark.parametrize("racing", ["halving", "none"])
+def test_rewards_that_nothing_tells_apart_are_named_as_that(tmp_path, capsys, racing):
+    def text(i: int, s: int, attempt: int) -> str | None:
+        return answer("good 0.5" if i == 1 else f"good 0.{s + 1}")
+
+    changed = config(tmp_path, samples=4, racing={"kind": racing})
+    search(changed, text)
+    told = [line for line in capsys.readouterr().err.splitlines() if "equally fit" in line]
+    steps = [250, 500] if racing == "halving" else [1000]
+    assert len(told) == len(steps)
+    for line, step, count in zip(told, steps, (4, 2), strict=False):
+        assert line.startswith(f"all {count} rewards are equally fit (")
+        assert f"after {step} steps" in line and "quick.env_steps" in line
+        assert ("racing=none" in line) == (racing == "halving")
+    reasons = {row["reason"] for row in rows(tmp_path).values() if row["status"] == "stopped"}
+    assert ("by racing: place 4 of 4 equally fit after 250 steps" in reasons) == bool(reasons)
+    assert bool(reasons) == (racing == "halving")
 
 
 def test_the_best_of_all_is_kept_and_shown_to_the_writer(tmp_path):
