@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 from embodied_icrl.common.config import build
 from embodied_icrl.common.errors import ConfigError, MissingDependencyError, UserError
 from embodied_icrl.manipulation.planar_reach import PlanarReach
-from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent
+from embodied_icrl.reward_search.accounting import Accounting, BudgetSpent, estimated_tokens
 from embodied_icrl.reward_search.extract import NoCode, extract_reward
+from embodied_icrl.reward_search.prompt import PromptConfig, build_messages
 from embodied_icrl.reward_search.proposers.completions import MalformedReply, parse_reply
-from embodied_icrl.reward_search.proposers.openai import OpenAIConfig
+from embodied_icrl.reward_search.proposers.openai import LARGEST_REVIEW, OpenAIConfig
 from embodied_icrl.reward_search.proposers.openai_calls import (
     Patience,
     ProposerError,
     retry_after_s,
 )
 from embodied_icrl.reward_search.proposers.recorded import open_proposer
-from embodied_icrl.reward_search.records import Answer, Request, Usage
+from embodied_icrl.reward_search.records import Answer, Candidate, Parent, Request, Usage
 from tests.reward_search.chat_server import (
     ANSWER,
     CODE,
@@ -512,6 +513,29 @@ def test_what_a_search_may_cost_is_said_before():
     line = proposer.expected_cost(Request(1, tuple(range(16)), 0, MESSAGES), 5)
     assert line.startswith("5 iterations of 16 answers by m: about ") and "cost" in line
     assert "estimated" in line and "\n" not in line and "spent so far: 0 tokens" in line
+
+
+def test_the_largest_prompt_that_the_expected_cost_allows_for_is_the_largest():
+    # Letters that take most bytes; as much of everything as a prompt ever shows.
+    name, much = "n" * 60, "奖" * 20_000
+    curves = {f"{i:02d}{name}": tuple(-1.23e-5 - 1e-9 * j for j in range(10)) for i in range(40)}
+    curves |= {"fitness": tuple(1.23e-3 * j for j in range(10)), "total": (-1.23e-5,) * 10}
+    failures = [
+        Candidate(f"i1_s{i:02d}", 1, "refused", f"{i}, line 1: {much}", much) for i in range(16)
+    ]
+    code = "x = 1\n"
+    whole = build_messages(
+        TASK,
+        PromptConfig(),
+        parent=Parent("i1_s00", code, 0.5, curves),
+        failures=failures,
+        feedback=much,
+    )
+    before, after = (
+        sum(estimated_tokens(message["content"]) for message in messages)
+        for messages in (build_messages(TASK, PromptConfig()), whole)
+    )
+    assert 0.9 * LARGEST_REVIEW < after - before <= LARGEST_REVIEW
 
 
 def test_the_name_of_an_error_answer_is_kept_with_its_sample():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from embodied_icrl.common.errors import UserError
+from embodied_icrl.reward_search.accounting import estimated_tokens
+from embodied_icrl.reward_search.proposers.openai import TYPICAL_ANSWER
 from tests.reward_search.chat_server import (
     Behaviour,
     breaks_off,
@@ -94,6 +97,53 @@ def test_a_spent_budget_ends_it_and_a_larger_one_goes_on(tmp_path):
             assert outcome.status == "finished"
     boards = [(tmp_path / name / "leaderboard.json").read_bytes() for name in ("a", "whole")]
     assert boards[0] == boards[1]
+
+
+def meter(most: int, text: str) -> Behaviour:
+    """Gives up to `most` answers per call, all the same; counts tokens as we estimate them."""
+
+    def behave(handler: BaseHTTPRequestHandler, body: Any) -> None:
+        texts = [text] * min(body.get("n", 1), most)
+        prompt = sum(estimated_tokens(message["content"]) for message in body["messages"])
+        counts = {"prompt_tokens": prompt, "completion_tokens": len(texts) * len(text) // 3}
+        send(handler, 200, json.dumps(completion(texts, usage=counts)).encode())
+
+    return behave
+
+
+def told_and_taken(folder: Path, told: str) -> tuple[int, int, int]:
+    """What a search usually and at most takes, as it was told, and what it took; in tokens."""
+    match = re.search(r"about (\d+) tokens .* at most (\d+) tokens", told)
+    assert match is not None
+    spent = json.loads((folder / "accounting.json").read_text())
+    usual, most = map(int, match.groups())
+    return usual, most, spent["prompt_tokens"] + spent["completion_tokens"]
+
+
+@pytest.mark.parametrize("per_call", [None, 4, 1])
+def test_the_expected_cost_is_about_what_it_then_costs(tmp_path, capsys, per_call):
+    node = settings("")
+    node["proposer"]["answers_per_call"] = per_call
+    text = answer(f"good 0.5 {'x' * (3 * TYPICAL_ANSWER)}")
+    with chat_server(meter(6, text)) as server:
+        node["proposer"]["base_url"] = server.url
+        wanted = config(tmp_path, samples=6, iterations=4, final_seeds=0, **node)
+        search(wanted, str, proposer="configured")
+    usual, most, taken = told_and_taken(tmp_path, capsys.readouterr().err)
+    assert 0.8 * taken < usual < 1.2 * taken < most
+
+
+@pytest.mark.parametrize("text", [answer("good 0.5 " + "x" * 18_000), "x" * 18_000])
+def test_the_most_that_is_told_is_not_exceeded_by_any_attempt(tmp_path, capsys, text):
+    node = settings("")
+    with chat_server(meter(1, text)) as server:
+        node["proposer"] |= {"base_url": server.url, "answer_tokens": 6100}
+        wanted = config(tmp_path, iterations=3, attempts=2, final_seeds=0, **node)
+        search(wanted, str, proposer="configured")
+        attempts = len(server.bodies) / (3 * 3)
+    usual, most, taken = told_and_taken(tmp_path, capsys.readouterr().err)
+    assert attempts == (1 if "good" in text else 2)
+    assert 2 * usual < taken <= attempts * most
 
 
 class Steady:

@@ -36,6 +36,9 @@ from embodied_icrl.reward_search.records import Answer, Request, Usage
 
 HOSTED = "https://api.openai.com/v1"
 TYPICAL_ANSWER = 700  # tokens of a reward with a sentence or two
+# Tokens that a later prompt has beside the best code: how it went, what failed, a person's words.
+TYPICAL_REVIEW = 500
+LARGEST_REVIEW = 12_000
 MAX_REFUSALS = 3  # requests in a row that a server may refuse for what they say
 
 
@@ -127,23 +130,30 @@ class OpenAIProposer:
             waiting = waiting[1 + len(others) :]
 
     def expected_cost(self, request: Request, iterations: int) -> str:
-        """Tokens and money of a whole search: a usual one, and the most it can be."""
+        """Tokens and money of a whole search: a usual one, and the most that one attempt can be.
+
+        How often answers are asked for again is not known here, nor how often calls fail: the line
+        says so.
+        """
         count, limit = len(request.samples), self._config.answer_tokens
-        prompt = _prompt_tokens(request)
-        usual = Usage(prompt + TYPICAL_ANSWER, TYPICAL_ANSWER)
-        most = Usage(prompt + 2 * limit, limit)  # the best code comes back in later prompts
-        texts = []
-        for each in (usual, most):
-            calls = count * iterations
-            total = Usage(calls * each.prompt_tokens, calls * each.completion_tokens)
-            cost = self._config.spending.cost(total)
-            money = "" if cost is None else f", cost {cost:.3g}"
-            texts.append(f"{total.prompt_tokens + total.completion_tokens} tokens{money}")
+        answers, prompt = iterations * count, _prompt_tokens(request)
+        per_call = min(count, self._per_call or count)
+        # From the second iteration on, the prompt has the best code and what is said of it.
+        prompts = iterations * prompt + (iterations - 1) * (TYPICAL_ANSWER + TYPICAL_REVIEW)
+        usual = Usage(-(-count // per_call) * prompts, answers * TYPICAL_ANSWER)
+        # The server may give one answer per call; a second attempt is told of failures at once.
+        most = Usage(answers * (prompt + limit + LARGEST_REVIEW), answers * limit)
         return (
-            f"{iterations} iterations of {count} answers by {self.model}: about {texts[0]} "
-            f"(estimated; at most {texts[1]} without retries); "
-            f"spent so far: {self._accounting.line}"
+            f"{iterations} iterations of {count} answers by {self.model}: about "
+            f"{self._amount(usual)} (estimated) if {per_call} come per call and all are of use; "
+            f"at most {self._amount(most)} for each time that all are asked for (attempts), failed "
+            f"calls left out; spent so far: {self._accounting.line}"
         )
+
+    def _amount(self, usage: Usage) -> str:
+        cost = self._config.spending.cost(usage)
+        money = "" if cost is None else f", cost {cost:.3g}"
+        return f"{usage.prompt_tokens + usage.completion_tokens} tokens{money}"
 
     def _answer(self, sample: int, choice: Choice) -> Answer:
         text = None if choice.text is None else self._server.without_key(choice.text)
