@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.common.errors import ConfigError, RunError
 from embodied_icrl.reward_search.evaluation_child import NOT_BUILT
 from embodied_icrl.reward_search.extract import NoCode, read_reward
 from embodied_icrl.reward_search.prompt import PromptConfig, build_messages
@@ -31,8 +31,9 @@ from embodied_icrl.reward_search.reflection import reflect
 from embodied_icrl.reward_search.rounds import Entry, Plan, Rounds
 from embodied_icrl.reward_search.search_config import SearchConfig
 from embodied_icrl.reward_search.search_progress import SearchProgress
-from embodied_icrl.reward_search.store import Store
+from embodied_icrl.reward_search.store import Store, read_json
 from embodied_icrl.reward_search.summary import FinalResult, Summary
+from embodied_icrl.reward_search.task_code import changed_file
 from embodied_icrl.reward_search.writing import Check, Writer, candidate_id, check_candidate
 
 
@@ -93,6 +94,7 @@ class Search:
         )
         self._steady: list[Entry] = []
         self._cost_told = False
+        self._task_files: dict[str, str] = read_json(store.path / "task.json")["files"]
         self._writer = Writer(
             store,
             parts.proposer,
@@ -106,7 +108,8 @@ class Search:
 
         Raises:
             ConfigError: the reward to begin with is refused.
-            RunError: the disk is full.
+            RunError: the disk is full; or the task's files or the reward to begin with are not
+                those that the search began with.
             UserError: a proposer can't go on, now or ever; what was done is kept, and the same
                 search goes on from there.
         """
@@ -116,12 +119,15 @@ class Search:
         failures: list[Candidate] = []
         spent = None
         for iteration in range(1, self.config.iterations + 1):
+            self._hold_task_code()
             failures, spent = self._iterate(iteration, failures)
             if spent is not None:
                 self.progress.notice(f"the budget is spent: {spent}")
                 break
+        self._hold_task_code()
         if self.best is not None and self.config.final_seeds:
             self._train_finals(self.best)
+            self._hold_task_code()
         status: Literal["finished", "spent"] = "finished" if spent is None else "spent"
         return Outcome(status, self.best, spent, tuple(self.summary.finals))
 
@@ -131,6 +137,15 @@ class Search:
         self.summary.best = self.best.id if self.best is not None else None
         self.store.save_leaderboard(list(self.candidates.values()))
         self.store.write_json(self.store.path / "summary.json", self.summary.to_json())
+
+    def _hold_task_code(self) -> None:
+        """Refuse to go on once the task is edited: every training imports it anew."""
+        change = changed_file(self.config.task, self._task_files)
+        if change is not None:
+            raise RunError(
+                f"{change} since the search in {self.store.path} began: choose another run=, or "
+                "put the file back and delete the trainings since then (folders seed_*)"
+            )
 
     def _begin(self) -> None:
         """The rewards that need no proposer: the task's own, and the one to begin with."""
@@ -144,6 +159,12 @@ class Search:
         if self.config.init is None:
             return
         given = Candidate(INIT, 0, source=reward_of(self.config.init))
+        before = next((c for c in self.store.candidates() if c.id == INIT), given)
+        if before.source != given.source:
+            raise RunError(
+                f"init={self.config.init} changed since the search in {self.store.path} began: "
+                f"choose another run=, or put the code back ({folder(INIT) / 'reward.py'})"
+            )
         candidate = check_candidate(self.store, given, self.parts.check)
         if candidate.status == "refused":
             raise ConfigError(f"init={self.config.init}: {candidate.reason}")

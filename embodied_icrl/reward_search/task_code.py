@@ -6,7 +6,7 @@ import ast
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import embodied_icrl
@@ -61,6 +61,22 @@ def digests(task: Task) -> dict[str, str]:
         }
     except OSError as error:
         raise RunError(f"{error.filename}: {error.strerror}; it belongs to the task") from error
+
+
+def changed_file(task: Task, before: Mapping[str, str]) -> str | None:
+    """The first file that is not as `digests` found it before, and what became of it, in words.
+
+    Files that have come to the task are no change: one that was there would have to use them.
+
+    Raises:
+        RunError: one can't be read.
+    """
+    now = digests(task)
+    for name, digest in before.items():
+        if now.get(name) != digest:
+            what = "changed" if name in now else "is no longer part of the task"
+            return f"{code_files(task).get(name, name)} {what}"
+    return None
 
 
 def import_root(module: str, file: Path) -> Path:

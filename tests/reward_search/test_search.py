@@ -210,6 +210,58 @@ def test_a_search_can_begin_from_a_reward(tmp_path):
         search(config(tmp_path / "third", init=str(tmp_path / "nowhere.py")), mixed)
 
 
+def test_a_reward_to_begin_from_that_was_edited_is_not_taken_for_the_one_before(tmp_path):
+    mine, folder = tmp_path / "mine.py", tmp_path / "run"
+    mine.write_text(reward("good 0.99"))
+    search(config(folder, init=str(mine)), mixed)
+    before = (folder / "leaderboard.json").read_bytes()
+    mine.write_text(reward("good 0.01"))
+    with pytest.raises(RunError, match=r"init=.*mine.py changed .*: choose another run=") as caught:
+        search(config(folder, init=str(mine)), mixed)
+    assert "\n" not in str(caught.value)
+    mine.write_bytes((folder / "candidates" / "init" / "reward.py").read_bytes())
+    search(config(folder, init=str(mine)), mixed)
+    assert (folder / "leaderboard.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("when", "asked"), [("iteration 1", 1), ("iteration 2", 2), ("the end", 2)]
+)
+def test_a_task_that_is_edited_while_it_is_searched_is_noticed(tmp_path, monkeypatch, when, asked):
+    """By whoever comes next, before the next question is paid for."""
+    edited = False
+    read = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        return read(path) + (b"\n" if edited and path.name == "planar_reach.py" else b"")
+
+    def text(i: int, s: int, attempt: int) -> str | None:
+        nonlocal edited
+        edited = edited or when == f"iteration {i}"
+        return mixed(i, s, attempt)
+
+    def train(job: Job) -> JobResult:
+        nonlocal edited
+        edited = edited or (when == "the end" and job.phase == "final")
+        return honest(job)
+
+    honest = small_search.fake_result
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    monkeypatch.setattr(small_search, "fake_result", train)
+    proposer = FakeProposer(text, tmp_path / "paid.log")
+    with pytest.raises(
+        RunError, match=r"planar_reach.py changed .*: choose another run="
+    ) as caught:
+        search(config(tmp_path / "run"), mixed, proposer=proposer)
+    assert "\n" not in str(caught.value)
+    assert {request.iteration for request in proposer.requests} == set(range(1, asked + 1))
+    trained = [line for line in lines(tmp_path / "run" / "trained.log") if line.startswith("final")]
+    assert bool(trained) == (when == "the end")
+    assert (tmp_path / "run" / "report.html").exists()
+    monkeypatch.setattr(Path, "read_bytes", read)
+    search(config(tmp_path / "run"), mixed)
+
+
 def test_the_budget_ends_it_with_what_it_has(tmp_path):
     def spent(i: int, s: int, attempt: int) -> Exception | None:
         return BudgetSpent("100 tokens of 100") if (i, s) == (2, 1) else None
