@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.envs.base import TrialVectorEnv
 from embodied_icrl.policy import KVCache, Policy, StepBatch, TokenStream
 
@@ -25,9 +28,13 @@ class Rollout:
     no loss, metric or count of steps includes any of its tokens. Its earlier segments have been in
     their partial updates; the cut segment and the full update go without it. Every gradient is
     that of a rollout without these environments.
+
+    Raises:
+        ConfigError: the observations alone need more than the device's whole memory.
     """
 
     def __init__(self, policy: Policy, num_envs: int, num_steps: int) -> None:
+        _check_room(policy, num_envs, num_steps)
         shape = (num_envs, num_steps)
         self.batch = policy.new_batch(num_envs, num_steps)
         self.action = policy.empty_actions(*shape).to(policy.device)
@@ -95,6 +102,33 @@ class Rollout:
         rows = torch.arange(self.num_envs, device=index.device)[:, None]
         for _, array in self.arrays():
             array[:, : self.length] = array[rows, index]
+
+
+def _check_room(policy: Policy, num_envs: int, num_steps: int) -> None:
+    """Refuse early what can't be kept: on a CPU the memory runs out long after it was given."""
+    sizes = {
+        key: math.prod(shape) * dtype.itemsize
+        for key, (shape, dtype) in policy.stored_spec().items()
+    }
+    needed = num_envs * num_steps * sum(sizes.values())
+    there = _total_memory(policy.device)
+    if there is not None and needed > there:
+        largest = max(sizes, key=lambda key: sizes[key])
+        raise ConfigError(
+            f"the observations of a rollout take {needed / 1e9:.0f} GB in each process, and its "
+            f"{policy.device.type} has {there / 1e9:.0f} GB: lower ppo.num_steps={num_steps} or "
+            f"vector.num_envs={num_envs}, or store less of {largest!r} ({sizes[largest]:,} bytes "
+            f"per step): features of a frozen encoder (policy.encoders.{largest}), or a smaller one"
+        )
+
+
+def _total_memory(device: torch.device) -> int | None:
+    """All memory of a device, bytes, in use or not; None where it isn't known."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
 
 
 def _shuffled_order(terminal: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embodied_icrl.training.rollout import EpisodeLog, _shuffled_order
+from embodied_icrl.common.errors import ConfigError
+from embodied_icrl.training.rollout import EpisodeLog, Rollout, _shuffled_order
+from tests.policy.toy import make_policy
 from tests.training.tiny import tiny_trainer
 
 
@@ -26,6 +29,28 @@ def test_shuffling_moves_whole_finished_episodes(ends: list[bool], seed: int) ->
     assert list(order[len(order) - running :]) == list(
         range(len(terminal) - running, len(terminal))
     )
+
+
+def test_a_rollout_that_no_memory_holds_is_refused_before_it_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pictures = spaces.Dict(
+        {"head": spaces.Box(0, 255, (64, 64, 3), np.uint8), "target": spaces.Discrete(20)}
+    )
+    policy = make_policy(observations=pictures)
+    where = "embodied_icrl.training.rollout._total_memory"
+    monkeypatch.setattr(where, lambda device: 2 * 8 * (64 * 64 * 3 + 1))
+    assert Rollout(policy, 2, 8).batch.shape == (2, 8)
+    monkeypatch.setattr("embodied_icrl.policy.Policy.new_batch", None)
+    words = (
+        r"ppo\.num_steps=9 or vector\.num_envs=2, .* 'head' \(12,288 bytes .*policy\.encoders\.head"
+    )
+    with pytest.raises(ConfigError, match=words):
+        Rollout(policy, 2, 9)
+    monkeypatch.undo()
+    monkeypatch.setattr("os.sysconf", lambda name: 4096 if "SIZE" in name else 1 << 24)
+    with pytest.raises(ConfigError, match="take 246 GB in each process, and its cpu has 69 GB"):
+        Rollout(policy, 20, 1_000_000)
 
 
 def test_shuffling_does_happen() -> None:
