@@ -40,6 +40,11 @@ class EvaluateConfig:
     checkpoint: str | int = option("latest", "latest, N or step_N")
     context: Literal["full", "cleared", "shuffled", "all"] = option("full", "the agent's memory")
     output: str | None = option(None, "JSON file")
+    encoder_weights: dict[str, str] | None = option(
+        None,
+        "files of frozen encoders' weights by observation key, like {head: vc1.pt}; null: where "
+        "they were in training",
+    )
     device: str = option("cpu", "cpu, cuda or auto")
     threads: int = option(1, "torch CPU threads; 0: torch's default")
     progress: bool = option(True, "a progress bar, if the output is a terminal")
@@ -51,7 +56,9 @@ def run_evaluate(node: Any) -> None:
     command, rest, env = split_config(node, EvaluateConfig)
     settings = build({**rest, "context": "full"}, EvaluationConfig)
     set_threads(command.threads)
-    trained = load_trained(command.run, command.checkpoint, command.device, env)
+    trained = load_trained(
+        command.run, command.checkpoint, command.device, env, command.encoder_weights
+    )
     length = with_episodes(settings, trained)
     contexts = CONTROLS if command.context == "all" else (command.context,)
     results = evaluate_contexts(trained, length, contexts, progress=command.progress)

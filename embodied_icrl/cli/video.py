@@ -26,6 +26,11 @@ class VideoCommandConfig:
     n_trials: int = option(1, "trials to film")
     n_episodes: int | None = option(None, "episodes per trial; null: as the experiment, else 10")
     output: str | None = option(None, "MP4 file")
+    encoder_weights: dict[str, str] | None = option(
+        None,
+        "files of frozen encoders' weights by observation key, like {head: vc1.pt}; null: where "
+        "they were in training",
+    )
     device: str = option("cpu", "cpu, cuda or auto")
     threads: int = option(1, "torch CPU threads; 0: torch's default")
     debug: bool = option(False, "full tracebacks for usage errors")
@@ -38,7 +43,9 @@ def run_video(node: Any) -> None:
     set_threads(command.threads)
     trained = None
     if command.run is not None:
-        trained = load_trained(command.run, command.checkpoint, command.device, env)
+        trained = load_trained(
+            command.run, command.checkpoint, command.device, env, command.encoder_weights
+        )
     if command.n_episodes is not None:
         rest["n_episodes"] = command.n_episodes
     elif trained is not None and trained.n_episodes is not None:

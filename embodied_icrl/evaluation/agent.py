@@ -167,6 +167,7 @@ def load_agent(
     context_length: int | None = None,
     deterministic: bool = False,
     seed: int | None = None,
+    encoder_weights: Mapping[str, StrPath] | None = None,
 ) -> Agent:
     """The agent of a run, with an empty memory; see `Agent`.
 
@@ -175,11 +176,14 @@ def load_agent(
         checkpoint: ``latest``, N or ``step_N``.
         device: ``cpu``, ``cuda``, or ``auto``.
         context_length, deterministic, seed: see `Agent`.
+        encoder_weights: where the weights of frozen encoders lie now, by observation key; as in
+            training, if they haven't moved.
 
     Raises:
         RunError: no run, or no such checkpoint.
+        ConfigError: weights of a frozen encoder are missing, or not those of the training.
     """
-    trained = load_trained(run, checkpoint, device)
+    trained = load_trained(run, checkpoint, device, encoder_weights=encoder_weights)
     return Agent(
         trained.policy, context_length=context_length, deterministic=deterministic, seed=seed
     )

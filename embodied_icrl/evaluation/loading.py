@@ -60,20 +60,45 @@ def choose_device(name: str) -> torch.device:
     return device
 
 
-def load_policy(checkpoint: StrPath, device: str | torch.device = "cpu") -> Policy:
+def load_policy(
+    checkpoint: StrPath,
+    device: str | torch.device = "cpu",
+    encoder_weights: Mapping[str, StrPath] | None = None,
+) -> Policy:
     """The policy of a checkpoint directory, in evaluation mode.
+
+    Args:
+        checkpoint: its directory.
+        device: where the policy goes.
+        encoder_weights: where the weights of frozen encoders lie now, by observation key.
 
     Raises:
         RunError: the checkpoint is damaged, or holds no policy.
+        ConfigError: weights of a frozen encoder are missing or not those of the training, or
+            `encoder_weights` names a key that has none.
     """
     loaded = load_checkpoint(checkpoint)
     if loaded.policy is None:
         raise RunError(f"{checkpoint} doesn't say how to build its policy: use another checkpoint")
     # The first weights are replaced at once; drawing them must not touch the caller's numbers.
     with torch.random.fork_rng(devices=[]):
-        policy = Policy.from_description(loaded.policy)
+        policy = Policy.from_description(_moved(loaded.policy, encoder_weights or {}))
     policy.load_state_dict(loaded.tensors("policy"))
     return policy.to(device).eval()
+
+
+def _moved(description: Mapping[str, Any], files: Mapping[str, StrPath]) -> dict[str, Any]:
+    """A policy's description with other places of its frozen encoders' weights."""
+    encoders = dict(description["config"].get("encoders", {}))
+    frozen = [key for key, encoder in encoders.items() if "weights" in encoder]
+    for key, file in files.items():
+        if key not in frozen:
+            raise ConfigError(
+                f"encoder_weights: observation {key!r} has no frozen encoder; there are encoders "
+                f"with a file of weights for: {', '.join(frozen) or 'none'}"
+            )
+        encoders[key] = {**encoders[key], "weights": os.fspath(file)}
+    return {**description, "config": {**description["config"], "encoders": encoders}}
 
 
 def load_trained(
@@ -81,6 +106,7 @@ def load_trained(
     checkpoint: str | int = "latest",
     device: str = "cpu",
     env_overrides: Mapping[str, Any] | None = None,
+    encoder_weights: Mapping[str, StrPath] | None = None,
 ) -> TrainedPolicy:
     """A run's policy with its environment.
 
@@ -90,10 +116,12 @@ def load_trained(
         device: see `choose_device`.
         env_overrides: values of the environment's configuration to change; nested mappings are
             merged, a new ``_target_`` replaces the environment.
+        encoder_weights: see `load_policy`.
 
     Raises:
         RunError: no run, or no such checkpoint.
-        ConfigError: an override that the environment doesn't have, or no such device.
+        ConfigError: an override that the environment doesn't have, no such device, or weights of a
+            frozen encoder that can't be had.
     """
     run = with_assets(run)
     opened = load_run(run)
@@ -105,7 +133,7 @@ def load_trained(
     env_config = build(merged(config["env"], env_overrides or {}), path="env")
     return TrainedPolicy(
         run=opened.path,
-        policy=load_policy(path, chosen),
+        policy=load_policy(path, chosen, encoder_weights),
         env_config=env_config,
         experiment=str(config.get("name", opened.path.name)),
         checkpoint=path.name,

@@ -2,11 +2,13 @@
 
 A long context keeps a feature vector per step instead of a large frame, and the update never runs
 the encoder. Its weights belong to the user: they are read from a file, not trained, and not saved
-with the policy.
+with the policy. What is saved is the SHA-256 of the file: it may lie elsewhere later, but another
+one would give the policy features that it has never seen, and is refused.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +59,9 @@ class FrozenEncoderConfig(EncoderConfig):
             raise ConfigError(
                 f"encoders.{key}.weights: {self.weights} don't fit {self.module}: {reason}"
             ) from error
-        return FrozenEncoder(key, space, network, getattr(torch, self.store_as), self.chunk)
+        with open(self.weights, "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").digest()
+        return FrozenEncoder(key, space, network, digest, getattr(torch, self.store_as), self.chunk)
 
 
 class FrozenEncoder(Features):
@@ -67,15 +71,19 @@ class FrozenEncoder(Features):
         key: observation key.
         space: its space.
         network: takes raw observations `[n, *space]`, returns `[n, ...]`.
+        digest: SHA-256 of the file with its weights.
         stored_dtype: type of the stored features.
         chunk: observations per pass.
     """
+
+    digest: Tensor
 
     def __init__(
         self,
         key: str,
         space: spaces.Space[Any],
         network: nn.Module,
+        digest: bytes,
         stored_dtype: torch.dtype = torch.float16,
         chunk: int = 64,
     ) -> None:
@@ -89,6 +97,7 @@ class FrozenEncoder(Features):
         self.feature_size = int(self._run(probe, self._network_device).shape[1])
         self.stored_shape = (self.feature_size,)
         self.norm = nn.LayerNorm(self.feature_size)
+        self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.uint8))
 
     def store(self, raw: np.ndarray, device: torch.device) -> Tensor:
         return self._run(raw, device)
@@ -96,6 +105,22 @@ class FrozenEncoder(Features):
     def forward(self, stored: Tensor) -> Tensor:
         features: Tensor = self.norm(stored.to(self.norm.weight.dtype))
         return features
+
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Refuse the state of an encoder that had another file of weights.
+
+        Raises:
+            ConfigError: says which file was used here, and the digests of both.
+        """
+        # The first checkpoints did not say which file they had.
+        theirs = state.setdefault(f"{prefix}digest", self.digest)
+        if not torch.equal(theirs.cpu(), self.digest.cpu()):
+            there, here = (bytes(digest.tolist()).hex() for digest in (theirs, self.digest))
+            raise ConfigError(
+                f"encoders.{self.key}.weights: the policy was trained with another file (SHA-256 "
+                f"{there[:12]}...) than the one given ({here[:12]}...): give that one"
+            )
+        super()._load_from_state_dict(state, prefix, *rest)
 
     @torch.no_grad()
     def _run(self, raw: np.ndarray, device: torch.device) -> Tensor:
@@ -124,7 +149,11 @@ def _import_function(name: str, key: str) -> Callable[[], Any]:
 
 def _load_weights(path: str, key: str) -> dict[str, Tensor]:
     if not Path(path).is_file():
-        raise ConfigError(f"encoders.{key}.weights: no file {path!r}; download it and set its path")
+        raise ConfigError(
+            f"encoders.{key}.weights: no file {path!r}; download it and set its path "
+            f"(policy.encoders.{key}.weights=FILE, of a trained policy encoder_weights={{{key}: "
+            "FILE})"
+        )
     if path.endswith(".safetensors"):
         from safetensors.torch import load_file
 

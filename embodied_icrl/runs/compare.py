@@ -23,6 +23,9 @@ FREE_KEYS = (
     "checkpoint",
 )
 GROWING_KEYS = ("trainer.total_steps",)
+# Where an encoder of this class has its weights is free too: a checkpoint knows the file's
+# SHA-256, and takes no other.
+FROZEN = "embodied_icrl.policy.frozen.FrozenEncoderConfig"
 
 _ABSENT = object()
 
@@ -46,6 +49,7 @@ def compare_configs(
         lines like ``ppo.gamma was 0.99, now 0.9``; empty if the run can be resumed.
     """
     before, after = flatten(old), flatten(new)
+    free = (*free, *(_weight_files(before) & _weight_files(after)))
     refused = []
     for key in [*before, *(key for key in after if key not in before)]:
         was, now = before.get(key, _ABSENT), after.get(key, _ABSENT)
@@ -68,6 +72,16 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def _weight_files(flat: Mapping[str, Any]) -> set[str]:
+    """The keys that name the weights of frozen encoders."""
+    suffix = "._target_"
+    return {
+        f"{key.removesuffix(suffix)}.weights"
+        for key, value in flat.items()
+        if key.endswith(suffix) and value == FROZEN
+    }
 
 
 def _same(was: Any, now: Any) -> bool:

@@ -4,14 +4,20 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 import embodied_icrl
+from embodied_icrl.cli.compose import compose
+from embodied_icrl.cli.evaluate import run_evaluate
+from embodied_icrl.cli.video import run_video
 from embodied_icrl.common.errors import ConfigError, ObservationError, RunError, UserError
 from embodied_icrl.envs.vector import make_envs
 from embodied_icrl.evaluation.agent import Agent, load_agent
 from embodied_icrl.evaluation.in_context import EvaluationConfig, evaluate_in_context
 from embodied_icrl.evaluation.loading import choose_device, load_policy, load_trained, merged
 from embodied_icrl.policy import Policy, PolicyConfig
+from embodied_icrl.policy.frozen import FrozenEncoderConfig
+from tests.envs.user_envs import ring_config
 from tests.evaluation.tiny import DARKROOM, HOUSE, save_run, tiny_policy
 from tests.policy.toy import make_policy
 
@@ -212,6 +218,49 @@ def test_loading_a_policy_draws_no_global_numbers(tmp_path):
     assert not loaded.training
     for name, value in policy.state_dict().items():
         assert torch.equal(value, loaded.state_dict()[name])
+
+
+@pytest.fixture
+def frozen_run(tmp_path):
+    """A run whose policy sees through a frozen encoder, and the file of its weights."""
+    env_config = ring_config(observations="image")
+    file = tmp_path / "eye.pt"
+    torch.save(Eye().state_dict(), file)
+    encoder = FrozenEncoderConfig(module=f"{__name__}.Eye", weights=str(file))
+    policy = tiny_policy(env_config, encoders={"observation": encoder})
+    return save_run(tmp_path / "run", policy, env_config), file
+
+
+class Eye(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(16 * 12 * 3, 4)
+
+    def forward(self, images):
+        return super().forward(images.flatten(1) / 255)
+
+
+def test_the_weights_of_a_frozen_encoder_may_have_moved(frozen_run, tmp_path):
+    run, file = frozen_run
+    picture = np.zeros((16, 12, 3), np.uint8)
+    expected = load_agent(run, seed=0).policy.prepare({"observation": picture[None]})
+    moved = file.rename(tmp_path / "moved.pt")
+    with pytest.raises(
+        ConfigError, match=r"no file .*eye\.pt.*encoder_weights=\{observation: FILE"
+    ):
+        load_agent(run)
+    agent = load_agent(run, seed=0, encoder_weights={"observation": moved})
+    agent.act(picture)
+    assert agent.policy.prepare({"observation": picture[None]}).keys() == expected.keys()
+    evaluate = {"n_trials": 1, "n_episodes": 1, "references": False, "progress": False}
+    words = [f"{key}={value}" for key, value in evaluate.items()]
+    where = f"encoder_weights={{observation: {moved}}}"
+    run_evaluate(OmegaConf.create(compose("evaluate", [f"run={run}", *words, where])))
+    run_video(OmegaConf.create(compose("video", [f"run={run}", "n_episodes=1", "pause=0", where])))
+    with pytest.raises(ConfigError, match="'camera' has no frozen encoder; .*: observation"):
+        load_agent(run, encoder_weights={"camera": str(moved)})
+    torch.save(Eye().state_dict(), moved)
+    with pytest.raises(ConfigError, match="another file"):
+        load_agent(run, encoder_weights={"observation": str(moved)})
 
 
 def test_a_trained_policy_knows_where_it_comes_from(tmp_path):

@@ -311,6 +311,24 @@ def test_frozen_encoders_come_back_with_the_policy(weights: Path) -> None:
     assert torch.equal(again.prepare(obs)["camera"], policy.prepare(obs)["camera"])
 
 
+def test_frozen_encoders_have_the_weights_of_the_training(weights: Path, tmp_path: Path) -> None:
+    policy = Policy(frozen_config(weights), CAMERA, spaces.Discrete(3), 5)
+    state = policy.state_dict()
+    moved = Policy(frozen_config(weights.rename(tmp_path / "moved.safetensors")), CAMERA,
+                   spaces.Discrete(3), 5)  # fmt: skip
+    moved.load_state_dict(state)
+    torch.manual_seed(4)
+    save_file(user_encoders.Backbone().state_dict(), weights)
+    other = Policy(frozen_config(weights), CAMERA, spaces.Discrete(3), 5)
+    words = r"encoders\.camera\.weights: .* another file \(SHA-256 [0-9a-f]{12}\.\.\.\)"
+    with pytest.raises(ConfigError, match=words):
+        other.load_state_dict(state)
+    # The first checkpoints did not say which file they had.
+    (name,) = (key for key in state if "digest" in key)
+    other.load_state_dict({key: value for key, value in state.items() if key != name})
+    assert not torch.equal(other.state_dict()[name], state[name])
+
+
 def test_frozen_encoders_that_can_not_be_had(weights: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.pt"
     torch.save({"bias": torch.zeros(2)}, other)

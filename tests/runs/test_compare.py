@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from embodied_icrl.runs.compare import FREE_KEYS, compare_configs, flatten
+from embodied_icrl.policy.frozen import FrozenEncoderConfig
+from embodied_icrl.runs.compare import FREE_KEYS, FROZEN, compare_configs, flatten
 
 BASE: dict[str, Any] = {
     "run": "runs/a",
@@ -118,3 +119,24 @@ def test_a_difference_is_named_exactly_for_the_keys_that_differ(
 def test_the_default_free_keys_leave_the_science_alone() -> None:
     for key in ("seed", "env", "policy", "ppo", "dtype", "vector.num_envs", "init_from"):
         assert not any(key == free or key.startswith(free + ".") for free in FREE_KEYS)
+
+
+def test_the_weights_of_a_frozen_encoder_may_lie_elsewhere() -> None:
+    """Only theirs: a checkpoint doesn't know the files of others, nor may anything else change."""
+
+    def encoder(target: str, weights: str, chunk: int = 64) -> dict[str, Any]:
+        return changed(
+            "policy.encoders",
+            {"head": {"_target_": target, "weights": weights, "chunk": chunk}},
+        )
+
+    assert compare_configs(encoder(FROZEN, "a.pt"), encoder(FROZEN, "b/a.pt")) == []
+    (other,) = compare_configs(encoder("mine.Config", "a.pt"), encoder("mine.Config", "b/a.pt"))
+    assert other == "policy.encoders.head.weights was 'a.pt', now 'b/a.pt'"
+    (chunk,) = compare_configs(encoder(FROZEN, "a.pt"), encoder(FROZEN, "b/a.pt", chunk=8))
+    assert "chunk" in chunk
+    assert len(compare_configs(encoder(FROZEN, "a.pt"), encoder("mine.Config", "b.pt"))) == 2
+
+
+def test_that_encoder_is_called_so() -> None:
+    assert f"{FrozenEncoderConfig.__module__}.{FrozenEncoderConfig.__qualname__}" == FROZEN
