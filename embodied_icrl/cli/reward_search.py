@@ -13,7 +13,7 @@ from typing import Any
 
 from embodied_icrl.cli.errors import CommandStopped
 from embodied_icrl.cli.reward import RewardConfig, read_source, task_files
-from embodied_icrl.common.config import build
+from embodied_icrl.common.config import build, to_dict
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.common.files import atomic_write_text
 from embodied_icrl.reward_search.evaluate import evaluate_reward
@@ -26,11 +26,12 @@ from embodied_icrl.reward_search.runner import (
     run_search,
     stop_signals,
 )
-from embodied_icrl.reward_search.search_config import SearchConfig
+from embodied_icrl.reward_search.search_config import FREE_KEYS, SearchConfig
 from embodied_icrl.reward_search.search_progress import SearchProgress
 from embodied_icrl.reward_search.search_report import film_best, filmed, report_search
 from embodied_icrl.reward_search.store import open_store, read_search
 from embodied_icrl.reward_search.summary import FinalResult
+from embodied_icrl.runs.compare import compare_configs
 
 NOTHING_TRAINED = 1  # exit status of a search that found no reward
 
@@ -75,7 +76,7 @@ def evaluate(config: RewardConfig, settings: Mapping[str, Any]) -> None:
     up; with a file, it is that reward, and the trainings lie in `run`.
 
     Raises:
-        ConfigError: there is no such reward.
+        ConfigError: there is no such reward, or the search had other settings.
         CommandStopped: a signal (128 + its number), or the checks refuse the file (1).
     """
     pick = _best_of_run if config.argument is None else _reward_of_file
@@ -110,10 +111,41 @@ def _best_of_run(
     candidate = next((c for c in store.candidates() if c.id == name), None)
     if candidate is None:
         raise ConfigError(f"{config.run}: no reward of this search is trained yet")
-    # What is free to change is taken from the command line, the rest as the search had it.
+    wanted = _as_given(searched, settings)
+    others = compare_configs(to_dict(searched), to_dict(wanted), free=FREE_KEYS, growing=())
+    if others:
+        told = "; ".join(others[:5])
+        raise ConfigError(
+            f"the search in {config.run} had other settings ({told}): leave them out "
+            "(evaluate.seeds and evaluate.episodes may be set), or evaluate the file "
+            f"{store.best_reward}, with task=NAME and another run="
+        )
+    # Where and how it is computed is said here; the limits grow from those of the search.
     free = {key: settings[key] for key in ("run", "workers", "launcher", "ray_address", "progress")}
-    same = replace(searched, resume="auto", **free)
+    same = replace(searched, resume="auto", limits=wanted.limits, **free)
     return same, Candidate(candidate.id, 0, source=candidate.source)
+
+
+def _as_given(searched: SearchConfig, settings: Mapping[str, Any]) -> SearchConfig:
+    """The configuration of a search with the keys that stand on the command line."""
+    from hydra.core.hydra_config import HydraConfig
+
+    node = to_dict(searched)
+    for word in HydraConfig.get().overrides.task:
+        key = word.lstrip("+~").partition("=")[0]
+        if key.partition(".")[0] in settings:  # else it isn't the search's
+            _take(node, settings, key)
+    return build(node, SearchConfig)
+
+
+def _take(node: dict[str, Any], settings: Mapping[str, Any], key: str) -> None:
+    """Give a dotted key, or a whole group, the value that it has in `settings`."""
+    first, _, rest = key.partition(".")
+    inner, given = node.get(first), settings.get(first)
+    if rest and isinstance(inner, dict) and isinstance(given, Mapping):
+        _take(inner, given, rest)
+    else:
+        node[first] = given
 
 
 def _reward_of_file(

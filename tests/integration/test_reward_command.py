@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,11 @@ import pytest
 
 from embodied_icrl.cli.errors import exit_status
 from embodied_icrl.cli.main import dispatch
+from embodied_icrl.reward_search import evaluate, launchers
+from embodied_icrl.reward_search.job_files import finished, stretch_folder, write_result
+from embodied_icrl.reward_search.records import FitnessPoint, Job, JobResult
+from embodied_icrl.reward_search.training_limits import TrainingLimits
+from tests.reward_search.small_search import config, mixed, search
 from tests.reward_search.tasks import CORPUS
 
 pytestmark = pytest.mark.timeout(900)  # every command starts processes
@@ -92,3 +98,81 @@ def test_a_task_of_ones_own(tmp_path):
     assert reward(*words, cwd=tmp_path)[:2] == (0, ["accepted"])
     code, _, err = reward("new", "my_slide", "output=lab", cwd=tmp_path)
     assert code == 2 and "is there already" in err
+
+
+NEEDED_MIB = 3000
+POINT = FitnessPoint(2000, 0.5, 0.25, 7)
+
+
+@pytest.fixture
+def trainings(monkeypatch) -> list[TrainingLimits]:
+    """Trainings and measurements that take no time; the limits of each training that is run."""
+    run: list[TrainingLimits] = []
+
+    def run_job(job: Job, limits: TrainingLimits, *args: object) -> JobResult:
+        before = finished(job, limits)
+        if before is not None:
+            return before
+        run.append(limits)
+        result = JobResult("failed", "no more memory", limit="memory")
+        if limits.memory_mib >= NEEDED_MIB:
+            result = JobResult("done", env_steps=job.last_step, fitness=(POINT,))
+        stretch_folder(job).mkdir(parents=True, exist_ok=True)
+        write_result(job, result, limits)
+        return result
+
+    monkeypatch.setattr(launchers, "run_job", run_job)
+    monkeypatch.setattr(
+        evaluate, "evaluate_weights", lambda *args, **options: ((POINT,), None, True, None)
+    )
+    return run
+
+
+def evaluated(*words: str) -> int:
+    command = ["reward", "evaluate", *words, "evaluate.seeds=2", "workers=1"]
+    return exit_status(lambda: dispatch(command), debug=False)
+
+
+def test_a_larger_limit_mends_the_evaluation_of_a_best_reward(tmp_path, capsys, trainings):
+    search(config(tmp_path, iterations=1, limits={"stall_s": 55.0}), mixed)
+    for _ in range(2):  # the failure stands
+        assert evaluated(f"run={tmp_path}", "limits.file_mib=600") == 1
+        assert "no more memory" in capsys.readouterr().err
+    assert len(trainings) == 2
+    # What changes nothing may be said again.
+    same = ("full.env_steps=2000", "task.horizon=20", "video=true", "final_episodes=100")
+    assert evaluated(f"run={tmp_path}", f"limits.memory_mib={NEEDED_MIB}", *same) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["fitness"]["per_seed"] == [0.5, 0.5]
+    assert len(trainings) == 4
+    assert (trainings[-1].memory_mib, trainings[-1].stall_s) == (NEEDED_MIB, 55.0)
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("full.env_steps=500", "full.env_steps was 2000, now 500"),
+        ("full.hyperparameters.gamma=0.9", "full.hyperparameters.gamma was absent, now 0.9"),
+        ("task.horizon=30", "task.horizon was 20, now 30"),
+        ("task=planar_push", "task._target_ was "),
+        ("final_seeds=9", "final_seeds was 2, now 9"),
+        ("final_episodes=9", "final_episodes was 100, now 9"),
+        ("seed=1", "seed was 0, now 1"),
+        ("selection=max", "selection was 'mean_last', now 'max'"),
+    ],
+)
+def test_other_settings_are_not_passed_over_where_a_best_reward_is_evaluated(
+    searched, capsys, trainings, word, told
+):
+    assert evaluated(f"run={searched}", word) == 2
+    out, err = capsys.readouterr()
+    assert told in err and err.count("\n") == 1 and out == ""
+    assert "leave them out" in err and f"{searched}/best/reward.py" in err
+    assert trainings == []
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("searched") / "run"
+    search(config(folder, iterations=1), mixed)
+    return folder
