@@ -31,7 +31,11 @@ PPO = {"n_steps": 256, "batch_size": 512, "n_epochs": 6, "learning_rate": 3e-4, 
 
 @dataclass(frozen=True)
 class AdroitDoor(RoboticsTask):
-    """Success: the door opened by at least 1.35 rad."""
+    """Success: the door opened by at least 1.35 rad.
+
+    A policy sees, of the order of 1: the joints' angles, latch and door, the palm's place and the
+    way from it to the handle.
+    """
 
     env_id: ClassVar[str] = "AdroitHandDoor-v1"
     name: ClassVar[str] = "adroit_door"
@@ -87,6 +91,13 @@ def compute_reward(state):
             "action": action,
         }
 
+    def policy_observation(self, observation: Any) -> NDArray[np.float64]:
+        """See the class."""
+        joints, latch_and_door, palm = observation[:27], observation[27:29], observation[29:32]
+        return np.concatenate(
+            (2.0 * joints, latch_and_door, 10.0 * palm, -10.0 * observation[35:38])
+        )
+
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the door is open."""
         simulator: Any = env.unwrapped
@@ -102,7 +113,12 @@ def compute_reward(state):
 
 @dataclass(frozen=True)
 class AdroitHammer(RoboticsTask):
-    """Success: the nail's head within 1 cm of where it is when driven in."""
+    """Success: the nail's head within 1 cm of where it is when driven in.
+
+    A policy sees, of the order of 1: the joints' angles, how deep the nail is, the palm's place,
+    the way from it to the hammer and on to the nail, the hammer's angles and velocities, and the
+    force on the nail.
+    """
 
     env_id: ClassVar[str] = "AdroitHandHammer-v1"
     name: ClassVar[str] = "adroit_hammer"
@@ -163,6 +179,14 @@ def compute_reward(state):
             "joint_velocities": data.qvel[:26],
             "action": action,
         }
+
+    def policy_observation(self, observation: Any) -> NDArray[np.float64]:
+        """See the class."""
+        joints, nail_depth, hammer_speeds = np.split(observation[:33], (26, 27))
+        palm, hammer, angles, nail = observation[33:45].reshape(4, 3)
+        lengths = 10.0 * np.concatenate((palm, hammer - palm, nail - hammer))
+        parts = (2.0 * joints, 30.0 * nail_depth, 5.0 * hammer_speeds, lengths, angles)
+        return np.concatenate((*parts, observation[45:]))
 
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the nail is driven in."""

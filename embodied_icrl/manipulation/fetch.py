@@ -17,6 +17,8 @@ from embodied_icrl.manipulation.task import Budget, Env
 
 RADIUS = 0.05  # of success, metres: the environments' own threshold
 SLOWING = 0.9  # of a sliding puck, m/s^2
+STEP_S = 0.04  # seconds per action
+CENTRE = np.array((1.34, 0.75, 0.5))  # metres: above the table, before the robot
 
 PPO = {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.95}
 SAC = {"learning_rate": 1e-3, "batch_size": 256, "gamma": 0.95}
@@ -44,8 +46,16 @@ def compute_reward(state):
 
 @dataclass(frozen=True)
 class FetchTask(RoboticsTask):
-    """What the Fetch tasks share. Observation: the environment's own three parts, flattened."""
+    """What the Fetch tasks share.
 
+    A policy sees, in tenths of metres and of the order of 1: the gripper's place, the way from it
+    to the object and on to the target, the object's angles, and how fast all this changes.
+
+    Attributes:
+        has_fingers: whether the fingers move; a policy sees them then.
+    """
+
+    has_fingers: ClassVar[bool] = False
     view: ClassVar[View] = View((1.3, 0.75, 0.5), 1.3, azimuth=132.0, elevation=-20.0)
 
     horizon: int = 50
@@ -69,6 +79,21 @@ class FetchTask(RoboticsTask):
         values["gripper_velocity"] = velocity / dt
         values["finger_opening"] = fingers[0] + fingers[1]
         return values
+
+    def policy_observation(self, observation: Any) -> NDArray[np.float64]:
+        """See the class."""
+        seen, target = observation["observation"], observation["desired_goal"]
+        gripper = seen[:3]
+        place = 10.0 * (gripper - CENTRE)
+        if len(seen) == 10:
+            return np.concatenate((place, 10.0 * (target - gripper), 5.0 / STEP_S * seen[5:8]))
+        thing, velocity = seen[3:6], seen[20:23]
+        ways = 10.0 * np.concatenate((thing - gripper, target - thing))
+        speeds = 5.0 / STEP_S * np.concatenate((velocity, seen[14:17] + velocity))
+        parts = [place, ways, speeds, seen[11:14], 0.5 / STEP_S * seen[17:20]]
+        if self.has_fingers:
+            parts += [20.0 * seen[9:11], 1.0 / STEP_S * seen[23:25]]
+        return np.concatenate(parts)
 
     def success(self, env: Env, observation: Any) -> bool:
         """Whether gripper or object is within 5 cm of the target."""
@@ -226,6 +251,7 @@ class FetchPickAndPlace(FetchTask):
     """Success: the cube within 5 cm of the target."""
 
     env_id: ClassVar[str] = "FetchPickAndPlace-v4"
+    has_fingers: ClassVar[bool] = True
     name: ClassVar[str] = "fetch_pick_and_place"
     description: ClassVar[str] = (
         "Grasp a cube on a table with a Fetch robot arm and hold it at a target point, "

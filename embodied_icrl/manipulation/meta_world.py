@@ -21,6 +21,8 @@ from embodied_icrl.manipulation.render import Marker, Scene, View
 from embodied_icrl.manipulation.task import Budget, Env
 
 INSTALL = "make metaworld"
+STEP_S = 0.0125  # seconds per action
+CENTRE = np.array((0.0, 0.65, 0.2))  # metres: above the table, before the robot
 
 GRIPPER_FIELDS = (
     Field("gripper_position", (3,), "m", "x, y, z of the point between the fingertips; z is up"),
@@ -70,7 +72,11 @@ class SeededSawyer(gym.Wrapper[Any, Any, Any, Any]):
 
 @dataclass(frozen=True)
 class MetaWorldTask(GradedTask):
-    """What the Meta-World tasks share. Observation: the environment's own 39 numbers.
+    """What the Meta-World tasks share.
+
+    A policy sees what the environment's 39 numbers say, in tenths of metres and of the order of 1:
+    the hand's place, the ways from it to object and target and from that to this, the fingers'
+    opening, how the object lies, how fast all this changes, and a second object if there is one.
 
     A task of one's own needs the six class attributes of its declaration, `env_name`, `policy` and
     `object_field`, and `success` and `left`.
@@ -118,6 +124,19 @@ class MetaWorldTask(GradedTask):
             values[f"{self.object_field}_position"] = observation[4:7]
             values[f"{self.object_field}_velocity"] = moved / simulator.dt
         return values
+
+    def policy_observation(self, observation: Any) -> NDArray[np.float64]:
+        """See the class."""
+        now, before, target = observation[:18], observation[18:36], observation[36:]
+        hand, thing = now[:3], now[4:7]
+        lengths = (hand - CENTRE, thing - hand, target - hand, target - thing)
+        moved = (now[:7] - before[:7]) / STEP_S
+        opening = (2.0 * now[3:4] - 1.0, 0.1 * moved[3:4])
+        # Zeros stand for no second object.
+        second = 10.0 * (now[11:14] - CENTRE) if now[11:14].any() else now[11:14]
+        speeds = (5.0 * moved[:3], 5.0 * moved[4:])
+        parts = (10.0 * np.concatenate(lengths), *opening, *speeds, now[7:11], second, now[14:])
+        return np.concatenate(parts)
 
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
         """Meta-World's own scripted policy."""

@@ -18,6 +18,7 @@ from embodied_icrl.manipulation.task import Budget, Env
 FINGERTIPS = tuple(f"robot0:S_{finger}tip" for finger in ("ff", "mf", "rf", "lf", "th"))
 REACHED = 0.01  # of success, metres over all five tips: the environment's own threshold
 TURNED = 0.1  # of success, radians: the environment's own threshold
+PALM = np.array((1.0, 0.87, 0.17))  # metres: above the middle of the palm
 DROPPED = 0.1  # metres above the floor; the palm is higher
 
 ACTION_FIELD = Field(
@@ -31,7 +32,11 @@ PPO = {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 3e-4,
 
 @dataclass(frozen=True)
 class HandReach(RoboticsTask):
-    """Success: the root of the summed squares of the five tips' errors below 1 cm."""
+    """Success: the root of the summed squares of the five tips' errors below 1 cm.
+
+    A policy sees, of the order of 1: the joints' angles and velocities, the tips' places, and the
+    way from each to its target.
+    """
 
     env_id: ClassVar[str] = "HandReach-v3"
     name: ClassVar[str] = "hand_reach"
@@ -77,6 +82,13 @@ def compute_reward(state):
             "action": action,
         }
 
+    def policy_observation(self, observation: Any) -> NDArray[np.float64]:
+        """See the class."""
+        tips = observation["achieved_goal"]
+        places = (tips.reshape(5, 3) - PALM).ravel()
+        parts = (_joints(observation), 20.0 * places, 50.0 * (observation["desired_goal"] - tips))
+        return np.concatenate(parts)
+
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the tips are where they should be."""
         error = observation["achieved_goal"] - observation["desired_goal"]
@@ -119,7 +131,11 @@ def compute_reward(state):
 
 @dataclass(frozen=True)
 class HandBlock(RoboticsTask):
-    """Success: the block within 0.1 rad of its target orientation."""
+    """Success: the block within 0.1 rad of its target orientation.
+
+    A policy sees, of the order of 1: the joints' angles and velocities, where the block is, how it
+    lies and moves, and the turn that is left.
+    """
 
     env_id: ClassVar[str] = "HandManipulateBlockRotateZ-v1"
     name: ClassVar[str] = "hand_block"
@@ -178,6 +194,14 @@ def compute_reward(state):
             "action": action,
         }
 
+    def policy_observation(self, observation: Any) -> NDArray[np.float64]:
+        """See the class."""
+        block, moves = observation["achieved_goal"], observation["observation"][48:54]
+        turn = _turn(block[3:], observation["desired_goal"][3:])
+        motion = (5.0 * moves[:3], 0.5 * moves[3:])
+        place = 20.0 * (block[:3] - PALM)
+        return np.concatenate((_joints(observation), place, block[3:], *motion, turn))
+
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the block is turned as it should be.
 
@@ -204,6 +228,12 @@ def compute_reward(state):
         data.joint("target:joint").qpos[:] = np.append(beside, observation["desired_goal"][3:])
         mujoco.mj_kinematics(shown.model, data)
         return Scene(shown.model, data)
+
+
+def _joints(observation: Any) -> NDArray[np.float64]:
+    """Angles and velocities of the hand's joints, of the order of 1, [48]."""
+    seen = observation["observation"]
+    return np.concatenate((2.0 * seen[:24], 0.2 * seen[24:48]))
 
 
 def _turn(start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -114,6 +114,18 @@ class Task(abc.ABC):
         """
         return float(np.mean(measures[-self.hold_steps :]))
 
+    def policy_observation(self, observation: Any) -> Any:
+        """What a policy sees of an observation of the environment; a function of it alone.
+
+        Networks need components of the order of 1: override it where the environment's own are
+        raw metres, and return an array [width]. Scale by constants: a policy is a file of weights,
+        which must mean the same wherever it acts. `read_state`, `success` and `expert_action` are
+        given the environment's observation in any case.
+
+        Here: the observation as it is; `TaskEnv` flattens it if it has parts.
+        """
+        return observation
+
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any] | None:
         """What a scripted policy does; None where there is none for the task."""
         return None

@@ -27,7 +27,8 @@ class RewardError(UserError):
 class TaskEnv(gym.Env[NDArray[np.float32], NDArray[Any]]):
     """Episodes of a task: at most `horizon` steps, then truncated.
 
-    The simulator may end them before, as terminated or truncated.
+    The simulator may end them before, as terminated or truncated. Observations are those of
+    `Task.policy_observation`, flattened.
 
     The info of a step has `success` (bool) and `components` (the reward's); that of an episode's
     last step also `fitness`. Both truths come from the simulator, never from the reward.
@@ -49,13 +50,15 @@ class TaskEnv(gym.Env[NDArray[np.float32], NDArray[Any]]):
         self.window = RenderWindow(task.view)
         self.action_space = self.simulator.action_space
         self._raw_space = self.simulator.observation_space
+        self._is_flat = (
+            isinstance(self._raw_space, gym.spaces.Box) and len(self._raw_space.shape) == 1
+        )
         space = flatten_space(self._raw_space)
         if not isinstance(space, gym.spaces.Box):
             raise ConfigError(f"task {task.name}: observations are a Box or a Dict of Boxes")
-        shape = space.shape
+        self._raw: Any = self._raw_space.sample()  # until the first reset: it has the right width
+        shape = self._observation().shape
         self.observation_space = gym.spaces.Box(-np.inf, np.inf, shape, np.float32)
-        self._is_flat = isinstance(self._raw_space, gym.spaces.Box) and len(shape) == 1
-        self._raw: Any = None
         self._measures: list[float] = []
         self.state_vector: NDArray[np.float64] = np.zeros(self.layout.size)
 
@@ -111,8 +114,10 @@ class TaskEnv(gym.Env[NDArray[np.float32], NDArray[Any]]):
         self.simulator.close()
 
     def _observation(self) -> NDArray[np.float32]:
-        raw = self._raw if self._is_flat else flatten(self._raw_space, self._raw)
-        return np.asarray(raw, np.float32)
+        seen = self.task.policy_observation(self._raw)
+        if seen is self._raw and not self._is_flat:
+            seen = flatten(self._raw_space, seen)
+        return np.asarray(seen, np.float32)
 
     def _ask_reward(self) -> tuple[float, Mapping[str, float]]:
         if self.reward is None:

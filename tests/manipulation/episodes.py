@@ -43,3 +43,22 @@ def fitness(task: Task, episodes: int, policy: Policy) -> float:
     found = [episode(env, seed, policy)[-1]["fitness"] for seed in range(episodes)]
     env.close()
     return float(np.mean(found))
+
+
+def seen_by_policies(task: Task, episodes: int) -> np.ndarray:
+    """Observations [step, width] of a random policy, and of the scripted one if there is one."""
+    env = TaskEnv(task)
+    seen = []
+    for seed in range(episodes):
+        rng = np.random.default_rng(seed)
+        for policy in ("random", "scripted"):
+            seen.append(env.reset(seed=seed)[0])
+            if policy == "scripted" and env.expert_action() is None:
+                continue
+            ended = False
+            while not ended:
+                observation, _, terminated, truncated, _ = env.step(act(env, policy, rng))
+                seen.append(observation)
+                ended = terminated or truncated
+    env.close()
+    return np.array(seen)

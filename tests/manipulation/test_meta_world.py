@@ -19,7 +19,7 @@ from embodied_icrl.manipulation.meta_world import (
 from embodied_icrl.manipulation.task_env import TaskEnv
 from embodied_icrl.reward_search.loading import load_reward
 from embodied_icrl.reward_search.static_check import check_source
-from tests.manipulation.episodes import episode, fitness, name_of
+from tests.manipulation.episodes import episode, fitness, name_of, seen_by_policies
 
 TASKS = (
     MetaWorldReach(),
@@ -143,3 +143,14 @@ def test_the_first_observation_is_of_this_episode(task):
         np.testing.assert_allclose(following[:18], start[:18], atol=0.005)
         np.testing.assert_allclose(following[18:36], start[:18], atol=1e-9)
     env.close()
+
+
+@installed
+@pytest.mark.parametrize("task", TASKS, ids=name_of)
+def test_what_a_policy_sees_is_of_the_order_of_one(task):
+    seen = seen_by_policies(task, 2)
+    spread = seen.std(axis=0)
+    assert np.abs(seen.mean(axis=0)).max() < 5.0 and spread.max() < 20.0
+    small = [i for i, value in enumerate(spread) if 0.005 < value < 0.05]
+    assert set(small) <= {20, 21, 22, 23}  # the quaternion of an object that keeps lying flat
+    assert spread[:9].min() > 0.2
