@@ -15,7 +15,7 @@ from embodied_icrl.envs.vector import EnvConfig, make_envs
 from embodied_icrl.evaluation.actors import OracleActor, PolicyActor, RandomActor, check_fit
 from embodied_icrl.evaluation.progress import EvaluationProgress
 from embodied_icrl.evaluation.statistics import summarise_metrics, summarise_regret
-from embodied_icrl.evaluation.trials import Actor, TrialLength, TrialTable, run_trials
+from embodied_icrl.evaluation.trials import Actor, StepHook, TrialLength, TrialTable, run_trials
 from embodied_icrl.policy import Policy
 
 FORMAT = 1
@@ -153,6 +153,7 @@ def evaluate_in_context(
     trained_steps: int | None = None,
     labels: Mapping[str, Any] | None = None,
     progress: bool = False,
+    on_step: StepHook | None = None,
 ) -> EvaluationResult:
     """Runs trials of the split's tasks and writes down every episode.
 
@@ -166,6 +167,8 @@ def evaluate_in_context(
         trained_steps: tokens of the trials in training.
         labels: further entries of the summary.
         progress: show a bar on standard error.
+        on_step: hears of newly recorded steps and episodes, as `run_trials` tells them; what it
+            raises ends the evaluation.
 
     Raises:
         ConfigError: the policy doesn't fit the environment, or the environment has no oracle for
@@ -174,9 +177,7 @@ def evaluate_in_context(
     trials = np.arange(config.n_trials, dtype=np.int64)
     env = _make(env_config, config, config.n_trials)
     try:
-        check_fit(policy, env)
-        if config.n_demos and not env.has_oracle:
-            raise ConfigError("n_demos needs an oracle, and this environment has none: n_demos=0")
+        _check(policy, env, config)
         capacity = config.length.capacity(env.max_episode_steps)
         with PolicyActor(
             policy,
@@ -187,20 +188,44 @@ def evaluate_in_context(
             deterministic=config.deterministic,
             seed=config.seed,
         ) as actor:
-            table = _run(env, actor, trials, config, f"memory {config.context}", progress)
+            title = f"memory {config.context}"
+            table = _run(env, actor, trials, config, title, progress, on_step)
     finally:
         env.close()
     if references is None:
-        wanted = config.references
-        references = measure_references(env_config, config, progress=progress) if wanted else {}
+        references = {}
+        if config.references:
+            references = measure_references(env_config, config, progress=progress, on_step=on_step)
     references = {"random": None, "oracle": None, **references}
     return EvaluationResult(
         config, table, references, trained_steps, dict(labels or {}), actor.privileged
     )
 
 
+def check_evaluation(policy: Policy, env_config: EnvConfig, config: EvaluationConfig) -> None:
+    """Meet what an evaluation will ask of the environment, in one trial that takes no step.
+
+    Raises:
+        Whatever the evaluation would: ConfigError for a split that isn't there, an error of the
+        environment's own code.
+    """
+    env = _make(env_config, config, 1)
+    try:
+        _check(policy, env, config)
+        env.reset(options={"new_trial": True, "task_ids": np.zeros(1, dtype=np.int64)})
+        if env.has_oracle:
+            env.optimal_return()
+            env.oracle_action()
+    finally:
+        env.close()
+
+
 def measure_references(
-    env_config: EnvConfig, config: EvaluationConfig, *, progress: bool = False
+    env_config: EnvConfig,
+    config: EvaluationConfig,
+    *,
+    progress: bool = False,
+    on_step: StepHook | None = None,
 ) -> References:
     """Mean of each metric over the episodes of a random policy, of the environment's own baselines
     (those that its config's `baselines(num_envs)` makes, if it has that) and of the oracle.
@@ -219,7 +244,7 @@ def measure_references(
         if env.has_oracle:
             actors["oracle"] = OracleActor(env)
         for name, actor in actors.items():
-            table = _run(env, actor, trials, config, name, progress)
+            table = _run(env, actor, trials, config, name, progress, on_step)
             means[name] = {
                 metric: float(values[np.isfinite(values)].mean())
                 for metric, values in table.metrics.items()
@@ -227,6 +252,12 @@ def measure_references(
     finally:
         env.close()
     return means
+
+
+def _check(policy: Policy, env: TrialVectorEnv, config: EvaluationConfig) -> None:
+    check_fit(policy, env)
+    if config.n_demos and not env.has_oracle:
+        raise ConfigError("n_demos needs an oracle, and this environment has none: n_demos=0")
 
 
 def _make(env_config: EnvConfig, config: EvaluationConfig, trials: int) -> TrialVectorEnv:
@@ -249,8 +280,15 @@ def _run(
     config: EvaluationConfig,
     title: str,
     progress: bool,
+    on_step: StepHook | None,
 ) -> TrialTable:
     episodes = config.length.n_episodes
     total = None if episodes is None else episodes * trials.size
+
+    def advance(steps: int, episodes: int) -> None:
+        bar.advance(steps, episodes)
+        if on_step is not None:
+            on_step(steps, episodes)
+
     with EvaluationProgress(title, total, shown=progress) as bar:
-        return run_trials(env, actor, trials, config.length, on_step=bar.advance)
+        return run_trials(env, actor, trials, config.length, on_step=advance)

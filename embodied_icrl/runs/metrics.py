@@ -47,6 +47,7 @@ class MetricsLog:
         self._tensorboard = tensorboard
         self._writer: Any = None
         self._purge_step: int | None = None
+        self._newest: tuple[int, dict[str, Any]] | None = None  # where its line begins, and the row
         with run_errors(f"can't write to {run.metrics}", "choose another run="):
             run.path.mkdir(parents=True, exist_ok=True)
             self._file = run.metrics.open("ab", buffering=0)
@@ -66,10 +67,32 @@ class MetricsLog:
         update, step = plain["update"], plain["step"]
         if not isinstance(update, int) or not isinstance(step, int):
             raise TypeError(f"update and step are integers, not {update!r} and {step!r}")
-        line = json.dumps(plain, allow_nan=False).encode("utf-8") + b"\n"
         with run_errors(f"can't write to {self._run.metrics}", "free some space and resume"):
-            _append(self._file, line)
+            start = _append(self._file, _line(plain))
+            self._newest = (start, plain)
             self._mirror(plain, step)
+
+    def amend(self, entries: Mapping[str, Any]) -> None:
+        """Add entries to the newest row, or replace some of its own.
+
+        Its line is written over at one stroke: whoever is killed leaves it with the entries or
+        without them.
+
+        Raises:
+            RunError: the disk is full or gone; the row is as it was.
+        """
+        if self._newest is None:
+            raise ValueError("there is no row to amend")
+        start, row = self._newest
+        plain = {key: _plain(value) for key, value in entries.items()}
+        with (
+            run_errors(f"can't write to {self._run.metrics}", "free some space and resume"),
+            # Not the file of `write`: whatever goes into that goes to the end.
+            self._run.metrics.open("r+b", buffering=0) as file,
+        ):
+            _overwrite(file, start, _line(row), _line(row | plain))
+            self._newest = (start, row | plain)
+            self._mirror(plain, row["step"])
 
     def truncate(self, update: int) -> None:
         """Drop every row after policy update `update`, and a last line that was cut off.
@@ -78,9 +101,10 @@ class MetricsLog:
             RunError: a line that has to be kept can't be read.
         """
         with run_errors(f"can't write to {self._run.metrics}"):
-            rows, size = _rows_up_to(self._run.metrics, update)
+            rows, start, size = _rows_up_to(self._run.metrics, update)
             self._file.truncate(size)
             os.fsync(self._file.fileno())
+        self._newest = (start, rows[-1]) if rows else None
         self._purge_step = rows[-1]["step"] + 1 if rows else 0
 
     def close(self) -> None:
@@ -112,7 +136,8 @@ class MetricsLog:
                 if isinstance(value, (int, float)):
                     self._writer.add_scalar(key, value, step)
         if self._wandb is not None:
-            self._wandb.log({key: value for key, value in row.items() if value is not None})
+            there = {key: value for key, value in row.items() if value is not None}
+            self._wandb.log({"step": step, **there})
 
 
 def read_metrics(run_path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -123,14 +148,14 @@ def read_metrics(run_path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """
     path = Path(run_path) / "metrics.jsonl"
     with run_errors(f"can't read {path}"):
-        rows, _ = _rows_up_to(path, None)
+        rows, _, _ = _rows_up_to(path, None)
     return rows
 
 
-def _rows_up_to(path: Path, update: int | None) -> tuple[list[dict[str, Any]], int]:
-    """The rows up to an update (None: all), and the size in bytes of the file up to there."""
+def _rows_up_to(path: Path, update: int | None) -> tuple[list[dict[str, Any]], int, int]:
+    """The rows up to an update (None: all), and where in the file the last of them begins, ends."""
     rows: list[dict[str, Any]] = []
-    size = 0
+    start = size = 0
     damaged: int | None = None
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
         row = _parse(line)
@@ -142,8 +167,8 @@ def _rows_up_to(path: Path, update: int | None) -> tuple[list[dict[str, Any]], i
         if damaged is not None:
             raise RunError(f"{path} is damaged at line {damaged}: remove that line and resume")
         rows.append(row)
-        size += len(line)
-    return rows, size
+        start, size = size, size + len(line)
+    return rows, start, size
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
@@ -158,8 +183,12 @@ def _parse(line: bytes) -> dict[str, Any] | None:
     return row if usable else None
 
 
-def _append(file: Any, line: bytes) -> None:
-    """Append a whole line or nothing."""
+def _line(row: Mapping[str, Any]) -> bytes:
+    return json.dumps(row, allow_nan=False).encode("utf-8") + b"\n"
+
+
+def _append(file: Any, line: bytes) -> int:
+    """Append a whole line or nothing; returns where it begins."""
     before = os.fstat(file.fileno()).st_size
     try:
         if file.write(line) != len(line):
@@ -167,6 +196,22 @@ def _append(file: Any, line: bytes) -> None:
     except OSError:
         with contextlib.suppress(OSError):
             file.truncate(before)
+        raise
+    return before
+
+
+def _overwrite(file: Any, start: int, before: bytes, after: bytes) -> None:
+    """Put a whole line in the place of the last one, or leave that as it is."""
+    file.seek(start)
+    try:
+        if file.write(after) != len(after):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        file.truncate(start + len(after))
+    except OSError:
+        with contextlib.suppress(OSError):  # the room of the old line is still the file's
+            file.seek(start)
+            file.write(before)
+            file.truncate(start + len(before))
         raise
 
 

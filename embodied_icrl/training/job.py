@@ -14,16 +14,10 @@ import torch
 
 from embodied_icrl.common.config import build, to_dict
 from embodied_icrl.common.errors import UserError
-from embodied_icrl.common.files import atomic_write_json
 from embodied_icrl.common.seeds import derived_seed
 from embodied_icrl.envs.base import TrialVectorEnv
 from embodied_icrl.envs.vector import make_envs
-from embodied_icrl.envs.worker_handle import EnvWorkerLostError
-from embodied_icrl.evaluation.in_context import (
-    EvaluationResult,
-    References,
-    evaluate_in_context,
-)
+from embodied_icrl.evaluation.in_context import check_evaluation
 from embodied_icrl.evaluation.plots import plot_training
 from embodied_icrl.policy import Policy
 from embodied_icrl.runs.checkpoint import (
@@ -33,11 +27,17 @@ from embodied_icrl.runs.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
-from embodied_icrl.runs.metrics import MetricsLog
+from embodied_icrl.runs.metrics import MetricsLog, read_metrics
 from embodied_icrl.runs.run import CONFIG, Run, open_run
 from embodied_icrl.training import state as saved_state
 from embodied_icrl.training.config import TrainConfig
 from embodied_icrl.training.distributed import Ranks, join, leave, local_device
+from embodied_icrl.training.evaluation import (
+    Evaluation,
+    crossed,
+    evaluation_due,
+    is_evaluated,
+)
 from embodied_icrl.training.initial_weights import load_weights
 from embodied_icrl.training.progress import ProgressReport
 from embodied_icrl.training.signals import StopRequest
@@ -81,6 +81,9 @@ def train(config: TrainConfig) -> JobResult:
             stack.callback(envs.close)
             trainer = Trainer(config, build_policy(config, envs, ranks.device), envs, ranks)
             _restore(trainer, run)
+            if ranks.is_main and (config.evaluation.every_steps or config.evaluation.final):
+                # A mistake in it must show now, not after hours.
+                check_evaluation(trainer.policy, config.env, config.evaluation.settings)
         except UserError:
             if ranks.is_main and not run.resumed:
                 # Nothing has begun: the corrected command must not be refused as another run.
@@ -177,98 +180,112 @@ class Job:
     """The loop around the trainer: metrics, figures, evaluations, checkpoints, and when to stop.
 
     Everything but `max_seconds` and stop signals goes by environment steps, never by the clock.
+
+    An update's row is written and its checkpoint saved before the evaluation that falls into it,
+    whose results are then added to the row. So an evaluation that fails, or that a stop signal
+    cuts, costs no training. The row tells the next start that it is left to do.
     """
 
     trainer: Trainer
     run: Run
     log: MetricsLog | None
-    references: References | None = field(default=None)
+    stopping: bool = field(default=False, init=False)
+    signal: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.evaluation = Evaluation(self.trainer, self.run)
 
     def run_to_end(self) -> JobResult:
         """Train until `total_steps`, `max_seconds` or a stop signal; the last state is saved."""
         trainer, config = self.trainer, self.trainer.config
-        counters, ranks = trainer.counters, trainer.ranks
+        counters = trainer.counters
         report = ProgressReport(
             config.trainer.total_steps,
             counters.step,
-            enabled=config.logging.progress and ranks.is_main,
+            enabled=config.logging.progress and trainer.ranks.is_main,
             log_every_s=config.logging.log_every_s,
         )
-        started, save_due, stopping, signal = time.monotonic(), False, False, 0
+        started, save_due = time.monotonic(), False
         trainer.replacements.say = report.warn
+        to_evaluate = self._take_up_row()
         with StopRequest() as request, report:
-            # Environments that can't save their state go on to the end of their trial, so that
-            # the last checkpoint has everything.
-            while not ((trainer.finished or stopping) and trainer.can_checkpoint):
+            while True:
+                if to_evaluate:
+                    to_evaluate = not self._evaluate(report, request)
+                    if to_evaluate:
+                        self._look_for_stop(request, started, report)
+                        self._save()
+                # Environments that can't save their state go on to the end of their trial, so that
+                # the last checkpoint has everything.
+                if (trainer.finished or self.stopping) and trainer.can_checkpoint:
+                    break
+                trainer.restart_clock()
                 before = counters.step
-                row = trainer.update_once()
-                signal = ranks.any(request.pending())
-                if not stopping and (signal or self._out_of_time(started)):
-                    stopping = True
-                    self._say_stopping(report, signal)
-                if self._evaluation_due(before):
-                    row |= self._evaluate(report)
-                self._write(row, report)
-                save_due |= _crossed(before, counters.step, config.checkpoint.every_steps)
-                ending = trainer.finished or stopping
+                self._write(trainer.update_once(), report)
+                to_evaluate = evaluation_due(trainer, before)
+                self._look_for_stop(request, started, report)
+                save_due |= crossed(before, counters.step, config.checkpoint.every_steps)
+                ending = trainer.finished or self.stopping
                 if (save_due or ending) and trainer.can_checkpoint:
                     save_due = False
                     self._save()
-                trainer.restart_clock()
             self._draw()
-        finished = trainer.finished
-        return JobResult(self.run.path, counters.step, finished, 0 if finished else signal)
+        finished = trainer.finished and not to_evaluate
+        return JobResult(self.run.path, counters.step, finished, 0 if finished else self.signal)
+
+    def _look_for_stop(self, request: StopRequest, started: float, report: ProgressReport) -> None:
+        """Agree with the other ranks on whether to stop."""
+        self.signal = self.trainer.ranks.any(request.pending())
+        if not self.stopping and (self.signal or self._out_of_time(started)):
+            self.stopping = True
+            self._say_stopping(report)
 
     def _out_of_time(self, started: float) -> bool:
         limit = self.trainer.config.trainer.max_seconds
         late = limit is not None and time.monotonic() - started >= limit
         return bool(self.trainer.ranks.any(int(late)))
 
-    def _say_stopping(self, report: ProgressReport, signal: int) -> None:
-        reason = f"signal {signal}" if signal else "trainer.max_seconds is over"
+    def _say_stopping(self, report: ProgressReport) -> None:
+        reason = f"signal {self.signal}" if self.signal else "trainer.max_seconds is over"
         wait = "" if self.trainer.can_checkpoint else " at the end of the running trial"
         report.say(f"{reason}: stopping with a checkpoint{wait}")
 
-    def _evaluation_due(self, before: int) -> bool:
-        settings = self.trainer.config.evaluation
-        if self.trainer.finished:
-            return settings.final and self.trainer.can_checkpoint
-        return _crossed(before, self.trainer.counters.step, settings.every_steps)
+    def _take_up_row(self) -> bool:
+        """Take from the newest row what happened after its checkpoint was saved.
 
-    def _evaluate(self, report: ProgressReport) -> dict[str, Any]:
-        """Evaluate on rank 0 while the others wait; returns entries for the metrics row."""
-        found: dict[str, Any] = {}
+        Returns:
+            whether the evaluation that falls into its update is still to be made.
+        """
+        trainer, left, restarted = self.trainer, False, 0
+        counters = trainer.counters
+        rows = read_metrics(self.run.path)[-2:] if self.log is not None else []
+        if rows and rows[-1]["update"] == counters.update:
+            before = rows[0]["step"] if len(rows) == 2 else 0
+            left = evaluation_due(trainer, before) and not is_evaluated(rows[-1])
+            restarted = rows[-1].get("workers_restarted", 0)
+        restarted = trainer.ranks.any(restarted)
+        if restarted > counters.workers_restarted:  # the evaluation's, and those while saving
+            counters.workers_restarted = restarted
+            trainer.replacements.take_uncounted()
+        return bool(trainer.ranks.any(int(left)))
+
+    def _evaluate(self, report: ProgressReport, request: StopRequest) -> bool:
+        """Evaluate on rank 0 while the others wait, and add the results to the newest row.
+
+        Returns:
+            False if a stop signal cut it, which it does only where a checkpoint can be saved.
+        """
         trainer = self.trainer
+        found: dict[str, Any] | None = {}
         if trainer.ranks.is_main:
-            step = trainer.counters.step
-            result = self._evaluation_result()
-            self.references = result.references
-            folder = self.run.folder("evaluation")
-            atomic_write_json(folder / f"training-step_{step}.json", result.summary())
-            found = {f"eval/{name}": value for name, value in result.first_and_last().items()}
-            report.say(f"evaluation at step {step:,}: {_text(found)}")
-        trainer.ranks.barrier()
+            found = self.evaluation.make(lambda: trainer.can_checkpoint and request.pending() > 0)
+        if trainer.ranks.any(int(found is None)):
+            return False
         trainer.count_restarts()
-        return found | {"workers_restarted": trainer.counters.workers_restarted}
-
-    def _evaluation_result(self) -> EvaluationResult:
-        """Evaluate, and again from its beginning when a worker is lost: the result is the same."""
-        trainer, config = self.trainer, self.trainer.config
-        while True:
-            try:
-                return evaluate_in_context(
-                    trainer.policy,
-                    config.env,
-                    config.evaluation.settings,
-                    references=self.references,
-                    trained_steps=config.ppo.num_steps,
-                    labels={
-                        "experiment": config.name,
-                        "checkpoint": f"step_{trainer.counters.step}",
-                    },
-                )
-            except EnvWorkerLostError as error:
-                trainer.replacements.allow(error, "the evaluation begins again")
+        if self.log is not None and found:
+            report.say(f"evaluation at step {trainer.counters.step:,}: {_text(found)}")
+            self.log.amend(found | {"workers_restarted": trainer.counters.workers_restarted})
+        return True
 
     def _write(self, row: Mapping[str, Any], report: ProgressReport) -> None:
         report.update(row["step"], row["steps_per_s"], row["return_first"], row["return_last"])
@@ -298,11 +315,6 @@ class Job:
             barrier=trainer.ranks.barrier,
             keep=trainer.config.checkpoint.keep,
         )
-
-
-def _crossed(before: int, after: int, every: int) -> bool:
-    """Whether a multiple of `every` lies in (before, after]."""
-    return every > 0 and before // every != after // every
 
 
 def _text(found: Mapping[str, Any]) -> str:

@@ -142,6 +142,55 @@ def test_a_full_disk_leaves_no_half_line(run: Run, raises: bool) -> None:
     assert run.metrics.read_bytes() == before
 
 
+def test_entries_are_added_to_the_newest_row(run: Run) -> None:
+    with MetricsLog(run, tensorboard=False) as log:
+        for update in (1, 2):
+            log.write(row(update, restarts=10))
+        log.amend({"late": np.float32(0.5), "restarts": 9})
+        log.write(row(3))
+    with MetricsLog(run, tensorboard=False) as log:
+        log.truncate(2)
+        log.amend({"later": 1.0})
+        log.amend({"latest": float("nan")})
+        log.write(row(3, again=True))
+    amended = row(2, restarts=9, late=0.5, later=1.0, latest=None)
+    assert read_metrics(run.path) == [row(1, restarts=10), amended, row(3, again=True)]
+    with MetricsLog(run, tensorboard=False) as log:
+        log.truncate(0)
+        with pytest.raises(ValueError, match="no row"):
+            log.amend({"late": 1})
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_full_disk_leaves_the_row_that_was_to_be_amended(
+    run: Run, raises: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = MetricsLog(run, tensorboard=False)
+    log.write(row(1, a=1.0))
+    log.write(row(2, b=1.0))
+    before = run.metrics.read_bytes()
+    overwrite = metrics._overwrite
+
+    def overwrite_on_full_disk(file: Any, start: int, old: bytes, new: bytes) -> None:
+        full = FullDisk(file, raises)
+
+        class Once(FullDisk):
+            """The old line finds the room that it had."""
+
+            def write(self, data: bytes) -> int:
+                return full.write(data) if data == new else int(file.write(data))
+
+        overwrite(Once(file, raises), start, old, new)
+
+    monkeypatch.setattr(metrics, "_overwrite", overwrite_on_full_disk)
+    with pytest.raises(RunError, match="No space left on device"):
+        log.amend({"late": list(range(100))})
+    assert run.metrics.read_bytes() == before
+    monkeypatch.undo()
+    log.amend({"late": 2})
+    assert read_metrics(run.path)[-1] == row(2, b=1.0, late=2)
+
+
 def test_an_unwritable_run(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(RunError, match="can't write"):
@@ -199,11 +248,12 @@ def test_wandb_mirrors_and_a_resumed_run_goes_on_in_the_same_place(
     for update in (1, 2):
         with MetricsLog(run, tensorboard=False, wandb_project="mine") as log:
             log.write(row(update, none=None))
+            log.amend({"late": update})
     assert [options["id"] for options in fake.inits] == [fake.inits[0]["id"]] * 2
     assert fake.inits[0]["project"] == "mine"
     assert fake.inits[0]["resume"] == "allow"
     assert fake.inits[0]["config"] == {"seed": 0}
-    assert fake.rows == [row(1), row(2)]
+    assert fake.rows == [row(1), {"step": 10, "late": 1}, row(2), {"step": 20, "late": 2}]
     assert fake.finished == 2
 
 

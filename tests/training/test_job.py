@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from embodied_icrl.common.errors import ConfigError, ObservationError, RunError
-from embodied_icrl.envs.darkroom import DarkroomConfig
+from embodied_icrl.envs.darkroom import Darkroom, DarkroomConfig
 from embodied_icrl.envs.grid_house_config import GridHouseConfig
 from embodied_icrl.evaluation.in_context import EvaluationConfig
 from embodied_icrl.runs.checkpoint import find_checkpoint, load_checkpoint
@@ -28,6 +28,7 @@ from embodied_icrl.training.config import (
     TrainerConfig,
     TrainEvaluationConfig,
 )
+from embodied_icrl.training.evaluation import Evaluation
 from embodied_icrl.training.job import train
 from embodied_icrl.training.rollout import Collector
 from embodied_icrl.training.state import load_rank
@@ -137,6 +138,132 @@ def test_a_signal_stops_with_a_checkpoint_and_the_run_goes_on(
     assert train(config(run)).signal == 0
     assert rows(run) == rows(whole)
     assert "eval/return_last" in rows(run)[2]
+
+
+def evaluated_config(run: Path, **evaluation: Any) -> TrainConfig:
+    """Two evaluations, after updates 7 and 14, the second one at the end."""
+    settings = {"every_steps": 140, "settings": QUICK_EVALUATION, **evaluation}
+    return replace(job_config(run, steps=270), evaluation=TrainEvaluationConfig(**settings))
+
+
+def test_an_evaluation_that_fails_costs_no_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert train(evaluated_config(whole)).finished
+    evaluated = [row["update"] for row in rows(whole) if "eval/return_last" in row]
+    assert len(evaluated) == 2 and evaluated[-1] == len(rows(whole))
+    original = Evaluation.make
+
+    def fail_at_the_end(self: Evaluation, *rest: Any) -> Any:
+        if self.trainer.finished:
+            raise ZeroDivisionError("no such house")
+        return original(self, *rest)
+
+    monkeypatch.setattr(Evaluation, "make", fail_at_the_end)
+    for _ in range(2):  # the next start meets the same error, and does nothing else
+        with pytest.raises(ZeroDivisionError):
+            train(evaluated_config(run))
+        assert len(rows(run)) == len(rows(whole))
+        assert rows(run)[:-1] == rows(whole)[:-1]
+        assert find_checkpoint(run).name == f"step_{rows(run)[-1]['step']}"
+    # It can be had without, and at any later time.
+    assert train(evaluated_config(run, final=False)).finished
+    assert not any(key.startswith("eval/") for key in rows(run)[-1])
+    monkeypatch.undo()
+    assert train(evaluated_config(run)).finished
+    assert rows(run) == rows(whole)
+    files = [sorted(p.name for p in (path / "evaluation").iterdir()) for path in (whole, run)]
+    assert files[0] == files[1] and len(files[0]) == 2
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("call", ["step", "optimal_return"])
+def test_a_signal_cuts_an_evaluation_which_is_made_after_the_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, call: str
+) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    config = evaluated_config(run)
+    train(evaluated_config(whole))
+    made: list[int] = []
+    original = Evaluation.make
+    answered = Darkroom.step if call == "step" else Darkroom.optimal_return
+    steps = iter(range(10**6))
+
+    def make(self: Evaluation, stop: Any) -> Any:
+        made.append(0)
+        if len(made) != number + 1:
+            return original(self, stop)
+
+        def answer_and_signal(envs: Darkroom, *rest: Any) -> Any:
+            if next(steps) == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+            return answered(envs, *rest)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Darkroom, call, answer_and_signal)
+            return original(self, stop)
+
+    monkeypatch.setattr(Evaluation, "make", make)
+    stopped = train(config)
+    monkeypatch.undo()
+    assert stopped.signal == signal.SIGINT and not stopped.finished
+    assert next(steps) <= 4  # at the next step, where a whole evaluation has dozens
+    assert not any(key.startswith("eval/") for key in rows(run)[-1])
+    assert find_checkpoint(run).name == f"step_{stopped.step}" == f"step_{rows(run)[-1]['step']}"
+    assert train(config).finished
+    assert rows(run) == rows(whole)
+
+
+def test_a_signal_waits_for_evaluations_inside_a_trial_that_cant_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Darkroom, "can_save_state", False)
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    train(evaluated_config(whole, every_steps=20))
+    original = Trainer.update_once
+
+    def update_and_signal(self: Trainer) -> dict[str, Any]:
+        row = original(self)
+        if row["update"] == 5:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return row
+
+    monkeypatch.setattr(Trainer, "update_once", update_and_signal)
+    stopped = train(evaluated_config(run, every_steps=20))
+    assert stopped.signal and len(rows(run)) == 8
+    assert ["eval/return_last" in row for row in rows(run)[4:]] == [True, True, True, False]
+    monkeypatch.setattr(Trainer, "update_once", original)
+    assert train(evaluated_config(run, every_steps=20)).finished
+    assert rows(run) == rows(whole)
+
+
+@pytest.mark.parametrize("call", ["_set_tasks", "optimal_return", "oracle_action"])
+def test_held_out_tasks_that_fail_are_met_before_the_first_update(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    original = getattr(Darkroom, call)
+
+    def fail(self: Darkroom, *rest: Any) -> Any:
+        if self._split == "test":
+            raise ZeroDivisionError("no such house")
+        return original(self, *rest)
+
+    monkeypatch.setattr(Darkroom, call, fail)
+    with pytest.raises(ZeroDivisionError):
+        train(evaluated_config(tmp_path / "run", every_steps=0))
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+    # Who doesn't evaluate need not have them.
+    assert train(evaluated_config(tmp_path / "run", every_steps=0, final=False)).finished
+
+
+def test_a_misspelt_split_of_the_evaluation_is_met_before_the_first_update(
+    tmp_path: Path,
+) -> None:
+    wrong = replace(QUICK_EVALUATION, split="tset")
+    with pytest.raises(ConfigError, match="unknown split 'tset'"):
+        train(evaluated_config(tmp_path / "run", settings=wrong))
+    assert not (tmp_path / "run" / "config.yaml").exists()
 
 
 def test_the_time_cap_saves_and_stops(tmp_path: Path) -> None:
