@@ -174,11 +174,11 @@ class EpisodeLog:
         for i, episodes in enumerate(self.finished):
             if not episodes or (left_out and left_out[i]):
                 continue
-            for key in episodes[0]:
-                for label, episode in (("first", episodes[0]), ("last", episodes[-1])):
+            for label, episode in (("first", episodes[0]), ("last", episodes[-1])):
+                for key, value in episode.items():  # not every episode has all of them
                     name = f"{names[key]}_{label}"
                     total, count = totals.get(name, (0.0, 0))
-                    totals[name] = (total + episode[key], count + 1)
+                    totals[name] = (total + value, count + 1)
         return totals
 
 

@@ -129,3 +129,15 @@ def test_first_and_last_episode() -> None:
     assert means["return_last"] == pytest.approx(4.5)
     assert means["length_last"] == pytest.approx(5.5)
     assert "spl_first" not in means
+
+
+def test_an_episode_may_lack_what_another_has() -> None:
+    log = EpisodeLog(2)
+    log.finished[0] = [{"r": 1.0, "spl": 0.5}, {"r": 2.0}]
+    log.finished[1] = [{"r": 3.0}, {"r": 4.0, "success": 1.0}]
+    assert log.first_and_last() == {
+        "return_first": (4.0, 2),
+        "spl_first": (0.5, 1),
+        "return_last": (6.0, 2),
+        "success_last": (1.0, 1),
+    }
