@@ -59,6 +59,9 @@ def launch_processes(config: Mapping[str, Any], processes: int) -> int:
             return 128 + int(stopped.sigval)
         except ChildFailedError as failed:
             return _exit_code(failed)
+        finally:
+            # A later job of this process (`--multirun`) may train here, without a launcher.
+            del os.environ[LAUNCHER]
     return 0
 
 

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import SignalException
 
+from embodied_icrl.cli.launch import launch_processes
 from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.training import distributed
 from embodied_icrl.training.distributed import Ranks
@@ -152,3 +154,23 @@ def test_an_orphan_goes_on_and_a_rank_without_its_launcher_stops(
     assert request.pending() == 0
     monkeypatch.setattr(os, "getppid", lambda: 1)
     assert request.pending() == signal.SIGTERM
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_job_without_launcher_follows_one_with(
+    monkeypatch: pytest.MonkeyPatch, stopped: bool
+) -> None:
+    """As in a sweep over `processes`: all its jobs share this process."""
+    seen: list[str] = []
+
+    def launcher(*words: str) -> None:
+        seen.append(os.environ[LAUNCHER])
+        if stopped:
+            raise SignalException("stopped", signal.SIGTERM)
+
+    monkeypatch.setattr("torch.distributed.launcher.api.elastic_launch", lambda *_: launcher)
+    for name in ("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, os.environ.get(name, "1"))
+    assert launch_processes({}, 2) == (128 + signal.SIGTERM if stopped else 0)
+    assert seen == [str(os.getpid())]
+    assert StopRequest().pending() == 0
