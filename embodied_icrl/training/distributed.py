@@ -89,7 +89,7 @@ def local_device(name: str) -> torch.device:
     Raises:
         ConfigError: there is no such device, or `cuda` finds fewer GPUs than processes.
     """
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = _count_gpus()
     processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if name == "auto":
         name = "cuda" if gpus >= processes else "cpu"
@@ -104,6 +104,25 @@ def local_device(name: str) -> torch.device:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     return device
+
+
+def describe_devices(name: str, ranks: Ranks) -> tuple[str, str | None]:
+    """What the job trains on, and a warning if `auto` (the device's `name`) passed over GPUs."""
+    device, gpus = ranks.device, _count_gpus()
+    text = device.type if ranks.world_size == 1 else f"{ranks.world_size} x {device.type}"
+    if device.type == "cuda":
+        text += f" ({torch.cuda.get_device_name(device)})"
+    warning = None
+    if name == "auto" and device.type == "cpu" and gpus:
+        warning = (
+            f"device=auto passes over {gpus} GPU{'s' if gpus > 1 else ''}, fewer than there are "
+            f"processes: processes={gpus} trains on {'them' if gpus > 1 else 'it'}"
+        )
+    return f"training on {text}", warning
+
+
+def _count_gpus() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def join(device: torch.device) -> Ranks:

@@ -31,7 +31,7 @@ from embodied_icrl.runs.metrics import MetricsLog, read_metrics
 from embodied_icrl.runs.run import CONFIG, Run, open_run
 from embodied_icrl.training import state as saved_state
 from embodied_icrl.training.config import TrainConfig
-from embodied_icrl.training.distributed import Ranks, join, leave, local_device
+from embodied_icrl.training.distributed import Ranks, describe_devices, join, leave, local_device
 from embodied_icrl.training.evaluation import (
     Evaluation,
     crossed,
@@ -89,7 +89,10 @@ def train(config: TrainConfig) -> JobResult:
                 # Nothing has begun: the corrected command must not be refused as another run.
                 (run.path / CONFIG).unlink(missing_ok=True)
             raise
-        log = stack.enter_context(_metrics_log(trainer, run)) if ranks.is_main else None
+        log = None
+        if ranks.is_main:
+            _say_devices(config, ranks)
+            log = stack.enter_context(_metrics_log(trainer, run))
         result = Job(trainer, run, log).run_to_end()
     # Only after success: leaving waits for the others, who may wait for this one.
     leave()
@@ -162,6 +165,14 @@ def _trials_begun(checkpoint: Checkpoint, trainer: Trainer) -> int:
     """Trials per environment after which this job, of another size, meets only new tasks."""
     begun = trainer.counters.trial + bool(trainer.counters.position)
     return -(-begun * checkpoint.world_size // trainer.ranks.world_size)
+
+
+def _say_devices(config: TrainConfig, ranks: Ranks) -> None:
+    line, warning = describe_devices(config.device, ranks)
+    if config.logging.progress:
+        print(line, file=sys.stderr)
+    if warning is not None:
+        print(f"warning: {warning}", file=sys.stderr)
 
 
 def _metrics_log(trainer: Trainer, run: Run) -> MetricsLog:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 from typing import Any
@@ -133,6 +134,29 @@ def test_too_few_gpus_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend_gpus(1, 2, monkeypatch)
     with pytest.raises(ConfigError, match="use processes=1 or device=cpu"):
         distributed.local_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "processes", "line", "warned"),
+    [
+        ("auto", 0, 1, "training on cpu", None),
+        ("auto", 1, 4, "training on 4 x cpu", "passes over 1 GPU, .*: processes=1 trains on it"),
+        ("auto", 2, 4, "training on 4 x cpu", "passes over 2 GPUs, .*: processes=2 trains on them"),
+        ("cpu", 2, 4, "training on 4 x cpu", None),
+        ("auto", 2, 2, "training on 2 x cuda (NVIDIA H200)", None),
+        ("cuda:0", 2, 1, "training on cuda (NVIDIA H200)", None),
+    ],
+)
+def test_a_job_says_what_it_trains_on(
+    name: str, gpus: int, processes: int, line: str, warned: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    pretend_gpus(gpus, processes, monkeypatch)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200")
+    ranks = Ranks(0, processes, distributed.local_device(name))
+    said, warning = distributed.describe_devices(name, ranks)
+    assert said == line
+    assert warning is None if warned is None else re.search(warned, str(warning))
 
 
 def pretend_gpus(gpus: int, processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
