@@ -91,7 +91,7 @@ def check_mujoco(config: DoctorConfig) -> list[Finding]:
 
 def check_egl(config: DoctorConfig) -> list[Finding]:
     """The EGL devices and which GPUs they are."""
-    from embodied_icrl.simulators.egl import egl_devices
+    from embodied_icrl.houses.egl import egl_devices
 
     try:
         devices = egl_devices()

@@ -8,8 +8,10 @@ import os
 from typing import Any, List
 
 from embodied_icrl.common.errors import MissingDependencyError
+from embodied_icrl.houses.egl import egl_devices
 
 ADVICE = "install a software renderer: apt-get install libegl1 libgl1 (or libosmesa6)"
+_EGL_DEVICE = "MUJOCO_EGL_DEVICE_ID"
 _LIBRARIES = {"egl": ("EGL", "GL"), "osmesa": ("OSMesa",)}
 
 
@@ -17,7 +19,8 @@ def gl_context(width: int, height: int) -> Any:
     """A current OpenGL context for MuJoCo; call its `free()` when done.
 
     The backend is that of the environment variable MUJOCO_GL (egl or osmesa) if it is set, else
-    the first that works. One process can use one backend only.
+    the first that works. One process can use one backend only. Of several training processes on
+    one machine each draws on the GPU that it trains on, unless MUJOCO_EGL_DEVICE_ID is set.
 
     Raises:
         MissingDependencyError: neither works; the message names the system packages.
@@ -28,6 +31,8 @@ def gl_context(width: int, height: int) -> Any:
         if missing:
             reasons.append(f"{backend}: no lib{missing[0]}")
             continue
+        if backend == "egl":
+            _choose_egl_device()
         try:
             context = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
             context.make_current()
@@ -36,6 +41,19 @@ def gl_context(width: int, height: int) -> Any:
             continue
         return context
     raise MissingDependencyError(f"no OpenGL without a display ({'; '.join(reasons)}): {ADVICE}")
+
+
+def _choose_egl_device() -> None:
+    """Draw on this rank's GPU: left to itself, MuJoCo draws on EGL's first device in every rank.
+
+    Worker processes have the rank's environment, and so its GPU.
+    """
+    rank = os.environ.get("LOCAL_RANK")
+    if rank is None or _EGL_DEVICE in os.environ:
+        return
+    for device in egl_devices():
+        if device.cuda == int(rank):
+            os.environ[_EGL_DEVICE] = str(device.index)
 
 
 def _backends() -> List[str]:

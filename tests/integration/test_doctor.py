@@ -9,8 +9,8 @@ import pytest
 
 from embodied_icrl.cli.doctor import DoctorConfig, Finding, examine, print_finding
 from embodied_icrl.cli.doctor_checks import CHECKS, check_data, check_habitat
+from embodied_icrl.houses.egl import EglDevice
 from embodied_icrl.simulators.datasets import DATASETS, find_dataset
-from embodied_icrl.simulators.egl import EglDevice
 
 COMMAND = Path(sys.executable).with_name("embodied-icrl")
 
@@ -75,7 +75,7 @@ def test_a_gpu_that_egl_does_not_know(monkeypatch):
     import torch
 
     devices = [EglDevice(0, 1, "/dev/dri/card0", False, "GPU"), EglDevice(1, None, "", True, "")]
-    monkeypatch.setattr("embodied_icrl.simulators.egl.egl_devices", lambda: devices)
+    monkeypatch.setattr("embodied_icrl.houses.egl.egl_devices", lambda: devices)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     *good, bad = CHECKS["egl"](DoctorConfig())
     assert [f.status for f in good] == ["good", "good"] and "CUDA device 1" in good[0].text
