@@ -212,6 +212,11 @@ class CheckpointConfig:
 
     every_steps: int = option(500_000, "environment steps between checkpoints; 0: only at the end")
     keep: int = option(3, "how many of the newest checkpoints stay on disk; 0: all")
+    inside_trials: bool = option(
+        True,
+        "save inside a trial too, with its tokens so far (pictures: gigabytes per process); false: "
+        "saving and stopping wait for the end of the trial, as where environments can't be saved",
+    )
 
     def __post_init__(self) -> None:
         if self.every_steps < 0 or self.keep < 0:

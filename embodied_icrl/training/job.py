@@ -226,8 +226,8 @@ class Job:
                     if to_evaluate:
                         self._look_for_stop(request, started, report)
                         self._save()
-                # Environments that can't save their state go on to the end of their trial, so that
-                # the last checkpoint has everything.
+                # What can't be saved inside a trial goes on to the end of it, so that the last
+                # checkpoint has everything.
                 if (trainer.finished or self.stopping) and trainer.can_checkpoint:
                     break
                 trainer.restart_clock()

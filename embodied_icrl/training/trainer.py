@@ -150,8 +150,9 @@ class Trainer:
 
     @property
     def can_checkpoint(self) -> bool:
-        """Inside a trial only environments that save their state can be resumed."""
-        return self.counters.position == 0 or self.envs.can_save_state
+        """Inside a trial only if that is wanted and the environments can save their state."""
+        inside = self.config.checkpoint.inside_trials and self.envs.can_save_state
+        return self.counters.position == 0 or inside
 
     def restart_clock(self) -> None:
         """Leave the time since the last update (an evaluation, a checkpoint) out of steps/s."""

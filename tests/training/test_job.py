@@ -274,19 +274,23 @@ def test_the_time_cap_saves_and_stops(tmp_path: Path) -> None:
     assert (result.run / "checkpoints" / f"step_{result.step}").is_dir()
 
 
-def test_environments_without_state_are_saved_at_trial_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wanted", [True, False])
+def test_what_is_not_saved_inside_trials_is_saved_at_their_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: bool
 ) -> None:
+    """Environments without state, and those that the user doesn't want saved."""
     from embodied_icrl.envs.batched import BatchedTrialEnv
 
     whole, parts = tmp_path / "whole", tmp_path / "parts"
-    monkeypatch.setattr(BatchedTrialEnv, "can_save_state", False)
-    frequent = CheckpointConfig(every_steps=1, keep=0)
+    if wanted:
+        monkeypatch.setattr(BatchedTrialEnv, "can_save_state", False)
+    frequent = CheckpointConfig(every_steps=1, keep=0, inside_trials=wanted)
     train(job_config(whole, steps=960, checkpoint=frequent))
     for path in (whole / "checkpoints").glob("step_*"):
         assert json.loads((path / "state.json").read_text())["counters"]["position"] == 0
     # 430 steps are reached inside a trial: it is played to its end, and saved.
-    stopped = train(job_config(parts, steps=430, checkpoint=CheckpointConfig(every_steps=0)))
+    once = CheckpointConfig(every_steps=0, inside_trials=wanted)
+    stopped = train(job_config(parts, steps=430, checkpoint=once))
     assert stopped.step == 480
     train(job_config(parts, steps=960, checkpoint=frequent))
     assert rows(parts) == rows(whole)
