@@ -151,14 +151,18 @@ def _restore(trainer: Trainer, run: Run) -> None:
     checkpoint = load_checkpoint(find_checkpoint(run.path))
     tensors = {name: checkpoint.tensors(name) for name in ("policy", "optimizer")}
     saved_state.load_shared(trainer, tensors, checkpoint.state)
-    if ranks.is_main:
-        print(f"resuming {run.path} from {checkpoint.name}", file=sys.stderr)
-        for difference in checkpoint.differences(ranks.world_size):
-            print(f"warning: {difference}: not bit-identical from here on", file=sys.stderr)
+    differences = checkpoint.differences(ranks.world_size)
     if checkpoint.world_size == ranks.world_size:
-        saved_state.load_rank(trainer, checkpoint.rank_state(ranks.rank))
+        state = checkpoint.rank_state(ranks.rank)
+        saved_state.load_rank(trainer, state)
+        if state["device"] != ranks.device.type:
+            differences.append(f"device was {state['device']!r}, now {ranks.device.type!r}")
     else:
         saved_state.begin_next_trial(trainer, _trials_begun(checkpoint, trainer))
+    if ranks.is_main:
+        print(f"resuming {run.path} from {checkpoint.name}", file=sys.stderr)
+        for difference in differences:
+            print(f"warning: {difference}: not bit-identical from here on", file=sys.stderr)
 
 
 def _trials_begun(checkpoint: Checkpoint, trainer: Trainer) -> int:
