@@ -308,6 +308,28 @@ def test_an_evaluation_begins_again(
     assert json.dumps(texts[0]) == json.dumps(texts[1])
 
 
+def test_a_worker_lost_in_an_evaluation_is_counted_across_a_resume(
+    tmp_path: Path, strike: Strike, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is saved before it, and before that a worker is lost in the act of saving."""
+    evaluation = TrainEvaluationConfig(every_steps=100, final=True, settings=EVALUATION)
+
+    def config(name: str, steps: int) -> TrainConfig:
+        base = job_config(tmp_path / name, steps=steps, every_steps=100)
+        return replace(base, evaluation=evaluation)
+
+    plan = {("get_state", 0): (0,), ("test step", 3): (1,)}
+    strike(plan)
+    train(config("whole", 200))
+    monkeypatch.undo()
+    strike(plan)
+    train(config("parts", 100))
+    monkeypatch.undo()
+    train(config("parts", 200))
+    assert [row["workers_restarted"] for row in rows(tmp_path / "whole")][-2:] == [2, 2]
+    assert rows(tmp_path / "parts") == rows(tmp_path / "whole")
+
+
 def run_rank(rank: int, port: int, queue: Any) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
