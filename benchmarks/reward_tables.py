@@ -199,8 +199,8 @@ def text(item: dict[str, Any]) -> str:
     if item.get("fitness") is None:
         return "missing"
     if item["low"] is None:
-        return f"{item['fitness']:.2f}"
-    return f"{item['fitness']:.2f} [{item['low']:.2f}, {item['high']:.2f}]"
+        return f"{item['fitness']:z.2f}"
+    return f"{item['fitness']:z.2f} [{item['low']:z.2f}, {item['high']:z.2f}]"
 
 
 def throughput_text() -> str:

@@ -92,6 +92,7 @@ class Search:
             model=parts.proposer.model,
             is_language_model=parts.proposer.is_language_model,
         )
+        parts.proposer.tell(progress.notice)
         self._steady: list[Entry] = []
         self._cost_told = False
         self._task_files: dict[str, str] = read_json(store.path / "task.json")["files"]

@@ -25,7 +25,7 @@ from embodied_icrl.reward_search.task_code import import_root
 FREE_KEYS = (
     "run", "resume", "workers", "launcher", "ray_address", "limits", "feedback_file", "terms_run",
     "video", "progress", "proposer.spending", "proposer.patience", "proposer.base_url",
-    "proposer.key_variable", "proposer.strict",
+    "proposer.key_variable", "proposer.answers_per_call", "proposer.strict",
 )  # fmt: skip
 GROWING_KEYS = ("iterations", "final_seeds")
 

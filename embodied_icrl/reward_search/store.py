@@ -39,10 +39,12 @@ from embodied_icrl.reward_search.search_config import (
     SearchConfig,
 )
 from embodied_icrl.reward_search.selection import ranked
-from embodied_icrl.reward_search.task_code import code_files, digests
+from embodied_icrl.reward_search.task_code import changed_file, digests
+from embodied_icrl.reward_search.transcript import read_lines
 from embodied_icrl.runs.run import Run, load_run, open_run, run_errors
 
-REMAINS = ("candidates", "baselines", "transcript.jsonl", "leaderboard.json")
+TRANSCRIPT = "transcript.jsonl"
+REMAINS = ("candidates", "baselines", TRANSCRIPT, "leaderboard.json")
 # The rows of the leaderboard: nothing in them depends on a clock.
 ROW = ("id", "iteration", "status", "fitness", "low", "high", "env_steps", "reason")
 
@@ -60,7 +62,7 @@ class Store:
     @property
     def transcript(self) -> Path:
         """`transcript.jsonl`, whether or not it is there."""
-        return self.path / "transcript.jsonl"
+        return self.path / TRANSCRIPT
 
     @property
     def accounting(self) -> Path:
@@ -204,11 +206,13 @@ def open_store(config: SearchConfig) -> Store:
             raise RunError(
                 f"{folder} holds {' and '.join(remains)} but no config.yaml: choose another run="
             )
+    # Until the first answer the writer may still change: a misspelt model is found out this late.
+    is_answered = any(True for _ in read_lines(folder / TRANSCRIPT))
     run = open_run(
         folder,
         to_dict(config),
         resume=config.resume,
-        free=FREE_KEYS,
+        free=FREE_KEYS if is_answered else (*FREE_KEYS, "proposer"),
         growing=GROWING_KEYS,
         fill_defaults=lambda stored: to_dict(build(stored, SearchConfig)),
     )
@@ -226,7 +230,7 @@ def _hold_task_code(store: Store, config: SearchConfig) -> None:
 
     Files that have come to it are no change: something that was there would have to use them.
     """
-    path, now = store.path / "task.json", task_code(config.task)
+    path = store.path / "task.json"
     before = read_json(path)
     if before is not None:
         if not isinstance(before, dict) or not isinstance(before.get("files"), dict):
@@ -234,15 +238,13 @@ def _hold_task_code(store: Store, config: SearchConfig) -> None:
                 f"{path} is of an earlier version, which noted less of the task's code; "
                 "choose another run="
             )
-        for name, digest in before["files"].items():
-            if now["files"].get(name) != digest:
-                file = code_files(config.task).get(name, name)
-                what = "changed" if name in now["files"] else "is no longer part of the task"
-                raise RunError(
-                    f"{file} {what} since the search in {store.path} began: choose another run=, "
-                    "or put the file back"
-                )
-    store.write_json(path, now)
+        changed = changed_file(config.task, before["files"])
+        if changed is not None:
+            raise RunError(
+                f"{changed} since the search in {store.path} began: choose another run=, "
+                "or put the file back"
+            )
+    store.write_json(path, task_code(config.task))
 
 
 def task_code(task: Task) -> dict[str, dict[str, str]]:

@@ -138,6 +138,20 @@ def test_usage_errors_are_one_line(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.slow
+def test_on_a_ray_cluster_it_ends_with_the_same_leaderboard(tmp_path):
+    pytest.importorskip("ray")
+    words = ("search", *TASK, *TINY, "samples=2", "racing=halving", "checkpoints=4")
+    done(*words, "run=here", cwd=tmp_path)
+    done(*words, "run=there", "launcher=ray", cwd=tmp_path)
+    assert board(tmp_path / "there") == board(tmp_path / "here")
+    weights = [
+        {path.relative_to(folder): path.read_bytes() for path in folder.glob("**/weights/*")}
+        for folder in (tmp_path / "here", tmp_path / "there")
+    ]
+    assert weights[0] == weights[1] != {}
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(3000)
 def test_killed_at_20_random_moments_it_ends_with_the_same_leaderboard(tmp_path):
     pytest.importorskip("openai")

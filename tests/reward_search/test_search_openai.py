@@ -193,6 +193,22 @@ def test_a_search_that_an_outage_stopped_ends_as_if_there_had_been_none(tmp_path
         assert same[0] == same[1], name
 
 
+def test_a_writer_may_be_put_right_until_its_first_answer(tmp_path):
+    def named(model: str, **more: Any) -> dict[str, Any]:
+        proposer = {**settings(server.url)["proposer"], "model": model, **more}
+        return {"proposer": proposer}
+
+    refusal = status(400, "'max_tokens' is not supported, use 'max_completion_tokens'")
+    with chat_server(refusal, refusal, writer) as server:
+        with pytest.raises(UserError, match="proposer.limit_key=max_completion_tokens"):
+            search(config(tmp_path, **named("poet")), str, proposer="configured")
+        right = named("poet-1", limit_key="max_completion_tokens", answer_tokens=8000)
+        search(config(tmp_path, **right), str, proposer="configured")
+        assert server.bodies[-1]["max_completion_tokens"] == 8000
+        with pytest.raises(UserError, match="proposer.model"):
+            search(config(tmp_path, **named("poet-2")), str, proposer="configured")
+
+
 def test_a_wrong_key_is_one_line_and_trains_nothing(tmp_path):
     with (
         chat_server(status(401, "bad key")) as server,

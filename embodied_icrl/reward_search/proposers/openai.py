@@ -222,9 +222,11 @@ class OpenAIProposer:
         advice = ""
         if last.is_timeout:
             advice = (
-                "; proposer.patience.timeout_s gives it longer and may change in this run, "
-                "proposer.answers_per_call=1 asks for less at once in a new one"
+                "; proposer.patience.timeout_s gives it longer, proposer.answers_per_call=1 asks "
+                "for less at once"
             )
+        if last.is_refusal and "max_completion_tokens" in str(last):
+            advice = "; proposer.limit_key=max_completion_tokens names the limit as it wants it"
         raise ProposerError(
             f"no answer from {self._config.base_url}: {last}{advice}; all work so far is kept: run "
             "the same command again to go on once it works"
