@@ -111,7 +111,7 @@ def test_a_seed_makes_the_episode():
     np.testing.assert_array_equal(second.reset(seed=5)[0], start)
     action = np.array([0.3, -0.2, 0.1, 0.5], np.float32)
     np.testing.assert_array_equal(first.step(action)[0], second.step(action)[0])
-    assert np.any(start[-3:] != 0.0)  # the target is in the observation
+    assert np.any(first._raw[-3:] != 0.0)  # the target is in the observation
 
 
 @installed
