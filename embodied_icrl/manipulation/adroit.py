@@ -26,7 +26,15 @@ PALM_FIELDS = (
     Field("palm_position", (3,), "m", "x, y, z of the middle of the palm; z is up"),
     Field("palm_velocity", (3,), "m/s", "its velocity"),
 )
-PPO = {"n_steps": 256, "batch_size": 512, "n_epochs": 6, "learning_rate": 3e-4, "gamma": 0.99}
+PPO = {
+    "n_steps": 128,
+    "batch_size": 512,
+    "n_epochs": 8,
+    "learning_rate": 1e-3,
+    "gamma": 0.97,
+    "target_kl": 0.04,
+    "policy_kwargs": {"log_std_init": -1.0},
+}
 
 
 @dataclass(frozen=True)
@@ -70,8 +78,8 @@ def compute_reward(state):
     opened = 1.0 if state.door_angle > 1.35 else 0.0
     return opened, {"opened": opened}
 """
-    quick: ClassVar[Budget] = Budget(200_000, "ppo", 8, PPO)
-    full: ClassVar[Budget] = Budget(5_000_000, "ppo", 8, PPO)
+    quick: ClassVar[Budget] = Budget(500_000, "ppo", 16, PPO)
+    full: ClassVar[Budget] = Budget(5_000_000, "ppo", 16, PPO)
     view: ClassVar[View] = View((0.0, 0.0, 0.3), 1.6, azimuth=60.0, elevation=-20.0)
 
     horizon: int = 200
@@ -157,8 +165,8 @@ def compute_reward(state):
     driven = 1.0 if left < 0.01 else 0.0
     return driven, {"driven": driven}
 """
-    quick: ClassVar[Budget] = Budget(200_000, "ppo", 8, PPO)
-    full: ClassVar[Budget] = Budget(5_000_000, "ppo", 8, PPO)
+    quick: ClassVar[Budget] = Budget(500_000, "ppo", 16, PPO)
+    full: ClassVar[Budget] = Budget(5_000_000, "ppo", 16, PPO)
     view: ClassVar[View] = View((0.0, -0.1, 0.2), 1.3, azimuth=45.0, elevation=-25.0)
 
     horizon: int = 200

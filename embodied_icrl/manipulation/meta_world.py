@@ -33,13 +33,6 @@ ACTION_FIELD = Field(
     "action", (4,), "-", "commanded hand motion x, y, z and finger effort (1 closes), in [-1, 1]"
 )
 PPO = {"n_steps": 256, "batch_size": 512, "n_epochs": 8, "learning_rate": 1e-3, "gamma": 0.98}
-SAC = {
-    "learning_rate": 3e-4,
-    "batch_size": 256,
-    "gamma": 0.98,
-    "train_freq": 1,
-    "gradient_steps": 1,
-}
 
 
 class SeededSawyer(gym.Wrapper[Any, Any, Any, Any]):
@@ -244,8 +237,8 @@ def compute_reward(state):
     return sum(components.values()), components
 """
     sparse_reward: ClassVar[str] = _sparse(0.05)
-    quick: ClassVar[Budget] = Budget(100_000, "sac", 1, SAC)
-    full: ClassVar[Budget] = Budget(1_000_000, "sac", 1, SAC)
+    quick: ClassVar[Budget] = Budget(300_000, "ppo", 8, PPO)
+    full: ClassVar[Budget] = Budget(2_000_000, "ppo", 8, PPO)
 
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the puck is within 5 cm of the target."""
@@ -284,8 +277,8 @@ def compute_reward(state):
     return sum(components.values()), components
 """
     sparse_reward: ClassVar[str] = _sparse(0.07)
-    quick: ClassVar[Budget] = Budget(150_000, "sac", 1, SAC)
-    full: ClassVar[Budget] = Budget(2_000_000, "sac", 1, SAC)
+    quick: ClassVar[Budget] = Budget(300_000, "ppo", 8, PPO)
+    full: ClassVar[Budget] = Budget(3_000_000, "ppo", 8, PPO)
 
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the puck is within 7 cm of the target."""
@@ -331,8 +324,8 @@ def compute_reward(state):
     opened = 1.0 if distance < 0.08 else 0.0
     return opened, {"opened": opened}
 """
-    quick: ClassVar[Budget] = Budget(100_000, "sac", 1, SAC)
-    full: ClassVar[Budget] = Budget(1_000_000, "sac", 1, SAC)
+    quick: ClassVar[Budget] = Budget(300_000, "ppo", 8, PPO)
+    full: ClassVar[Budget] = Budget(2_000_000, "ppo", 8, PPO)
 
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the handle is where it is with the door open."""
@@ -372,8 +365,8 @@ def compute_reward(state):
     return sum(components.values()), components
 """
     sparse_reward: ClassVar[str] = _sparse(0.03).replace("object_position", "handle_position")
-    quick: ClassVar[Budget] = Budget(100_000, "sac", 1, SAC)
-    full: ClassVar[Budget] = Budget(1_000_000, "sac", 1, SAC)
+    quick: ClassVar[Budget] = Budget(300_000, "ppo", 8, PPO)
+    full: ClassVar[Budget] = Budget(2_000_000, "ppo", 8, PPO)
 
     def success(self, env: Env, observation: Any) -> bool:
         """Whether the handle is where it is with the drawer open."""

@@ -27,7 +27,15 @@ ACTION_FIELD = Field(
 TIPS_FIELD = Field(
     "fingertip_positions", (5, 3), "m", "x, y, z of first, middle, ring, little finger, thumb"
 )
-PPO = {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 3e-4, "gamma": 0.95}
+PPO = {
+    "n_steps": 64,
+    "batch_size": 512,
+    "n_epochs": 8,
+    "learning_rate": 1e-3,
+    "gamma": 0.95,
+    "target_kl": 0.04,
+    "policy_kwargs": {"log_std_init": -1.0},
+}
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,8 @@ def compute_reward(state):
     reached = 1.0 if distance < 0.01 else 0.0
     return reached, {"reached": reached}
 """
-    quick: ClassVar[Budget] = Budget(100_000, "ppo", 8, PPO)
-    full: ClassVar[Budget] = Budget(2_000_000, "ppo", 8, PPO)
+    quick: ClassVar[Budget] = Budget(200_000, "ppo", 16, PPO)
+    full: ClassVar[Budget] = Budget(2_000_000, "ppo", 16, PPO)
     view: ClassVar[View] = View((1.0, 0.85, 0.17), 0.45, azimuth=55.0, elevation=-30.0)
 
     horizon: int = 50
@@ -171,8 +179,8 @@ def compute_reward(state):
     turned = 1.0 if np.linalg.norm(state.turn_left) < 0.1 else 0.0
     return turned, {"turned": turned}
 """
-    quick: ClassVar[Budget] = Budget(100_000, "ppo", 8, PPO)
-    full: ClassVar[Budget] = Budget(5_000_000, "ppo", 8, PPO)
+    quick: ClassVar[Budget] = Budget(200_000, "ppo", 16, PPO)
+    full: ClassVar[Budget] = Budget(5_000_000, "ppo", 16, PPO)
     view: ClassVar[View] = HandReach.view
 
     horizon: int = 100
