@@ -14,7 +14,7 @@ from embodied_icrl.common.errors import ConfigError
 from embodied_icrl.common.paths import checkout_dir
 
 # Files in the folder that don't measure: shared code, and the tables of trained seeds.
-OTHERS = ("common", "recurrent", "reward_tables", "seeds")
+OTHERS = ("common", "recurrent", "reward_tables", "seeds", "task_budgets")
 
 
 @dataclass(frozen=True)
