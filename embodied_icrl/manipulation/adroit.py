@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from embodied_icrl.manipulation.fields import Field
 from embodied_icrl.manipulation.render import View
-from embodied_icrl.manipulation.robotics import RoboticsTask, point_velocity
+from embodied_icrl.manipulation.robotics import FINE_PPO, RoboticsTask, point_velocity
 from embodied_icrl.manipulation.task import Budget, Env
 
 OPEN = 1.35  # of success, radians: the environment's own threshold
@@ -26,15 +26,7 @@ PALM_FIELDS = (
     Field("palm_position", (3,), "m", "x, y, z of the middle of the palm; z is up"),
     Field("palm_velocity", (3,), "m/s", "its velocity"),
 )
-PPO = {
-    "n_steps": 128,
-    "batch_size": 512,
-    "n_epochs": 8,
-    "learning_rate": 1e-3,
-    "gamma": 0.97,
-    "target_kl": 0.04,
-    "policy_kwargs": {"log_std_init": -1.0},
-}
+PPO = {**FINE_PPO, "n_steps": 128, "learning_rate": 1e-3, "gamma": 0.97}
 
 
 @dataclass(frozen=True)

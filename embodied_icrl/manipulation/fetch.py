@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from embodied_icrl.manipulation.fields import Field
 from embodied_icrl.manipulation.physics_env import clipped
 from embodied_icrl.manipulation.render import Marker, Scene, View
-from embodied_icrl.manipulation.robotics import RoboticsTask
+from embodied_icrl.manipulation.robotics import FINE_PPO, RoboticsTask
 from embodied_icrl.manipulation.task import Budget, Env
 
 RADIUS = 0.05  # of success, metres: the environments' own threshold
@@ -21,16 +21,6 @@ STEP_S = 0.04  # seconds per action
 CENTRE = np.array((1.34, 0.75, 0.5))  # metres: above the table, before the robot
 
 PPO = {"n_steps": 128, "batch_size": 256, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.95}
-# For tasks with an object. Little noise at first, as an action of 1 is 3 cm and a cube 5 cm wide.
-PPO_OBJECT = {
-    "n_steps": 64,
-    "batch_size": 512,
-    "n_epochs": 8,
-    "learning_rate": 2e-3,
-    "gamma": 0.95,
-    "target_kl": 0.04,
-    "policy_kwargs": {"log_std_init": -1.0},
-}
 
 GRIPPER_FIELDS = (
     Field("gripper_position", (3,), "m", "x, y, z of the point between the fingers; z is up"),
@@ -181,8 +171,8 @@ def compute_reward(state):
     return sum(components.values()), components
 """
     sparse_reward: ClassVar[str] = SPARSE_OBJECT
-    quick: ClassVar[Budget] = Budget(300_000, "ppo", 16, PPO_OBJECT)
-    full: ClassVar[Budget] = Budget(2_000_000, "ppo", 16, PPO_OBJECT)
+    quick: ClassVar[Budget] = Budget(300_000, "ppo", 16, FINE_PPO)
+    full: ClassVar[Budget] = Budget(2_000_000, "ppo", 16, FINE_PPO)
 
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
         """Over the cube to the place behind it, down, and along the line to the target."""
@@ -228,8 +218,8 @@ class FetchSlide(FetchTask):
     )
     human_reward: ClassVar[str] = FetchPush.human_reward.replace("4.0 * distance", "2.0 * distance")
     sparse_reward: ClassVar[str] = SPARSE_OBJECT
-    quick: ClassVar[Budget] = Budget(300_000, "ppo", 16, PPO_OBJECT)
-    full: ClassVar[Budget] = Budget(3_000_000, "ppo", 16, PPO_OBJECT)
+    quick: ClassVar[Budget] = Budget(300_000, "ppo", 16, FINE_PPO)
+    full: ClassVar[Budget] = Budget(3_000_000, "ppo", 16, FINE_PPO)
     view: ClassVar[View] = View((1.3, 0.75, 0.45), 1.7, azimuth=132.0, elevation=-25.0)
 
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
@@ -290,8 +280,8 @@ def compute_reward(state):
     return sum(components.values()), components
 """
     sparse_reward: ClassVar[str] = SPARSE_OBJECT
-    quick: ClassVar[Budget] = Budget(300_000, "ppo", 16, PPO_OBJECT)
-    full: ClassVar[Budget] = Budget(3_000_000, "ppo", 16, PPO_OBJECT)
+    quick: ClassVar[Budget] = Budget(300_000, "ppo", 16, FINE_PPO)
+    full: ClassVar[Budget] = Budget(3_000_000, "ppo", 16, FINE_PPO)
 
     def expert_action(self, env: Env, observation: Any) -> NDArray[Any]:
         """Over the cube, down, close, and to the target."""

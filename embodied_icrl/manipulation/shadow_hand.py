@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from embodied_icrl.manipulation.fields import Field
 from embodied_icrl.manipulation.physics_env import clipped
 from embodied_icrl.manipulation.render import Marker, Scene, View
-from embodied_icrl.manipulation.robotics import RoboticsTask
+from embodied_icrl.manipulation.robotics import FINE_PPO, RoboticsTask
 from embodied_icrl.manipulation.task import Budget, Env
 
 FINGERTIPS = tuple(f"robot0:S_{finger}tip" for finger in ("ff", "mf", "rf", "lf", "th"))
@@ -27,15 +27,7 @@ ACTION_FIELD = Field(
 TIPS_FIELD = Field(
     "fingertip_positions", (5, 3), "m", "x, y, z of first, middle, ring, little finger, thumb"
 )
-PPO = {
-    "n_steps": 64,
-    "batch_size": 512,
-    "n_epochs": 8,
-    "learning_rate": 1e-3,
-    "gamma": 0.95,
-    "target_kl": 0.04,
-    "policy_kwargs": {"log_std_init": -1.0},
-}
+PPO = {**FINE_PPO, "learning_rate": 1e-3}
 
 
 @dataclass(frozen=True)

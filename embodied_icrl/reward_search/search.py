@@ -33,7 +33,7 @@ from embodied_icrl.reward_search.search_config import SearchConfig
 from embodied_icrl.reward_search.search_progress import SearchProgress
 from embodied_icrl.reward_search.store import Store, read_json
 from embodied_icrl.reward_search.summary import FinalResult, Summary
-from embodied_icrl.reward_search.task_code import changed_file
+from embodied_icrl.reward_search.task_code import changed_file, digests
 from embodied_icrl.reward_search.writing import Check, Writer, candidate_id, check_candidate
 
 
@@ -141,7 +141,7 @@ class Search:
 
     def _hold_task_code(self) -> None:
         """Refuse to go on once the task is edited: every training imports it anew."""
-        change = changed_file(self.config.task, self._task_files)
+        change = changed_file(self.config.task, self._task_files, digests(self.config.task))
         if change is not None:
             raise RunError(
                 f"{change} since the search in {self.store.path} began: choose another run=, or "

@@ -226,11 +226,8 @@ def open_store(config: SearchConfig) -> Store:
 
 
 def _hold_task_code(store: Store, config: SearchConfig) -> None:
-    """Refuse to go on with another version of the task: its numbers would be mixed.
-
-    Files that have come to it are no change: something that was there would have to use them.
-    """
-    path = store.path / "task.json"
+    """Refuse to go on with another version of the task: its numbers would be mixed."""
+    path, now = store.path / "task.json", task_code(config.task)
     before = read_json(path)
     if before is not None:
         if not isinstance(before, dict) or not isinstance(before.get("files"), dict):
@@ -238,13 +235,13 @@ def _hold_task_code(store: Store, config: SearchConfig) -> None:
                 f"{path} is of an earlier version, which noted less of the task's code; "
                 "choose another run="
             )
-        changed = changed_file(config.task, before["files"])
+        changed = changed_file(config.task, before["files"], now["files"])
         if changed is not None:
             raise RunError(
                 f"{changed} since the search in {store.path} began: choose another run=, "
                 "or put the file back"
             )
-    store.write_json(path, task_code(config.task))
+    store.write_json(path, now)
 
 
 def task_code(task: Task) -> dict[str, dict[str, str]]:

@@ -63,15 +63,11 @@ def digests(task: Task) -> dict[str, str]:
         raise RunError(f"{error.filename}: {error.strerror}; it belongs to the task") from error
 
 
-def changed_file(task: Task, before: Mapping[str, str]) -> str | None:
-    """The first file that is not as `digests` found it before, and what became of it, in words.
+def changed_file(task: Task, before: Mapping[str, str], now: Mapping[str, str]) -> str | None:
+    """The first file whose `digests` differ before and now, and what became of it, in words.
 
     Files that have come to the task are no change: one that was there would have to use them.
-
-    Raises:
-        RunError: one can't be read.
     """
-    now = digests(task)
     for name, digest in before.items():
         if now.get(name) != digest:
             what = "changed" if name in now else "is no longer part of the task"

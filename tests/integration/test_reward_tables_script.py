@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 from pathlib import Path
@@ -11,19 +10,12 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "reward_tables.py"
+from tests.integration.scripts import script_module
 
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reward_tables_script", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{module.BEGIN}\nold\n{module.END}\nafter\n")
-    monkeypatch.setattr(module, "PAGE", page)
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    module = script_module("reward_tables", tmp_path, monkeypatch)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     return module
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -10,19 +9,12 @@ from typing import Any
 
 import pytest
 
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "seeds.py"
+from tests.integration.scripts import BENCHMARKS, script_module
 
 
 @pytest.fixture
 def seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("seeds_script", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{module.BEGIN}\nold\n{module.END}\nafter\n")
-    monkeypatch.setattr(module, "README", readme)
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    module = script_module("seeds", tmp_path, monkeypatch, page="README")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     return module
 
@@ -73,5 +65,5 @@ def test_missing_failed_and_finished_rows_are_told_apart(
 
 
 def test_the_readme_has_the_markers() -> None:
-    text = (SCRIPT.parents[1] / "README.md").read_text()
+    text = (BENCHMARKS.parent / "README.md").read_text()
     assert text.count("<!-- seeds:begin -->") == text.count("<!-- seeds:end -->") == 1

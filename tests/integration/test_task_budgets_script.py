@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
@@ -12,21 +11,12 @@ import pytest
 
 from embodied_icrl.manipulation.fetch import FetchPush
 from embodied_icrl.reward_search.records import FitnessPoint, JobResult
-
-SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "task_budgets.py"
+from tests.integration.scripts import script_module
 
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("task_budgets_script", SCRIPT)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{module.BEGIN}\nold\n{module.END}\nafter\n")
-    monkeypatch.setattr(module, "PAGE", page)
-    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
-    return module
+    return script_module("task_budgets", tmp_path, monkeypatch)
 
 
 def result(status: Any, count: int) -> JobResult:
